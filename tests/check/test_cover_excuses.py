@@ -25,7 +25,7 @@ def fill(database: Database, rows: int) -> None:
 
 
 def false_excuse(kind: str, rows: str) -> list[object]:
-    message = f"excused as {kind} (a reason), which promises {rows}, but it has more"
+    message = f"cache is excused as {kind} (a reason), which promises {rows}, but it has more"
     fix = "give the table rules, or mend what writes it"
     return [finding("error", "false-excuse", "cache", "excused.cache", message, fix)]
 
@@ -92,7 +92,7 @@ def test_a_pattern_excuses_what_nothing_else_names_and_is_listed(database: Datab
         ("excused-by-pattern", 'excused."auth_*"'): "auth_* excuses 2 tables: auth_group, auth_user",
         ("excused-by-pattern", 'excused."auth_log_*"'): "auth_log_* excuses 1 table: auth_log_level",
         ("false-excuse", 'excused."auth_log_*"'): (
-            "excused as constant (one row a level), which promises at most 2 rows, but it has more"
+            "auth_log_level is excused as constant (one row a level), which promises at most 2 rows, but it has more"
         ),
         ("missing-table", 'excused."nothing_*"'): (
             "the database has no table that matches nothing_* and is not named elsewhere"

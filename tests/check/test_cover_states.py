@@ -211,3 +211,28 @@ def test_a_condition_of_a_follower_has_the_type_of_its_column(database: Database
     [one] = findings(database, text + follow.format('"a"'))
     assert (one.code, one.path) == ("wrong-state-type", "table.events.rule.old.with")
     assert codes(findings(database, text + follow.format("1"), strict=True)) == []
+
+
+WHERE = """
+[scheduler]
+s = { every = "5m" }
+[table.events]
+scheduler = "s"
+why = "A test."
+state = "status"
+live = ["new"]
+time = { column = "at", unit = "ms" }
+[table.events.rule]
+early = { when = ["done"], where = { id = { "<" = 2 } }, keep = "7d" }
+lost  = { when = ["lost"], keep = "7d" }
+"""
+
+
+def test_rows_that_no_where_selects_are_counted(database: Database) -> None:
+    create(database, "text", ["done", "done", "done", "done", "new", "lost"])
+    found = [one for one in findings(database, WHERE) if one.code == "unselected-rows"]
+    message = "2 rows fulfil the `where` of no rule and never leave"
+    fix = "add a rule for them, unless they are to stay"
+    assert found == [finding("note", "unselected-rows", "events", "table.events", message, fix)]
+    rest = 'rest = { when = ["done"], where = { id = { ">=" = 2 } }, keep = "9d" }\n'
+    assert "unselected-rows" not in codes(findings(database, WHERE + rest))

@@ -72,7 +72,7 @@ ARCHIVE = '[archive]\nurl = "a"\nt = { keep = %s }\n'
             + 'rule.a = { when = ["ok"], where = { q = ["a", "b"], n = { ">=" = 5, null = true } }, keep = "7d" }\n'
             'rule.b = { when = "*", where = { done = { not = { column = "most" } }, x = { null = true } }, keep = "9d" }',
             (
-                "ok where (n >= 5 or NULL) and q = a or b: older than 7d by at; "
+                "ok where (n is NULL or n >= 5) and q = a or b: older than 7d by at; "
                 "every other state where done not column most and x is NULL: older than 9d by at"
             ),
         ),

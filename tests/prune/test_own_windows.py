@@ -14,6 +14,7 @@ from wane._contract.names import TableName
 from wane._db.counting import Count
 from wane._prune.pace import Pace
 from wane._sqlfunctions import install
+from wane._why.model import RowVerdict
 
 JOB = "CREATE TABLE job (id integer NOT NULL PRIMARY KEY, at_ms bigint, b_ms bigint, days bigint, queue text)"
 QUEUE = "CREATE TABLE queue (id integer NOT NULL PRIMARY KEY, name text NOT NULL UNIQUE, days bigint)"
@@ -67,6 +68,20 @@ def test_a_row_stays_as_long_as_it_says_and_never_shorter_than_the_rule(database
         [swept] = kept.keeper.sweep(pace=Pace(1.0, 1.0, 1, 1, 1)).rules
         assert (swept.counts, left(kept)) == ({"job": 3}, DUE)
         assert {50, 51} <= set(kept.ids()) or not queues
+
+
+@pytest.mark.parametrize("queues", [False, True])
+def test_why_says_when_the_own_window_of_a_row_ends(database: Database, queues: bool) -> None:
+    fill(database, queues=queues)
+    with keeping(database, aged(IN_QUEUE if queues else IN_ROW)) as kept:
+        kept.keeper.enable()
+        found = {n: kept.keeper.why("job", n) for n in ROWS}
+        verdicts = {n: one.verdict for n, one in found.items()}
+        waiting = {3: RowVerdict.WAITING, 8: RowVerdict.WAITING}
+        assert verdicts == dict.fromkeys(ROWS, RowVerdict.RETAINED) | dict.fromkeys(DUE, RowVerdict.DUE) | waiting
+        ends = {n: one.rules[0].due_at for n, one in found.items() if one.rules[0].due_at is not None}
+        assert ends == {n: timestamp(ago(ROWS[n][0] - max(ROWS[n][1] or 0, 7))) for n in (*DUE, *waiting)}
+        assert found[3].summary.endswith("31d after its at_ms")
 
 
 def test_followers_leave_with_rows_whose_window_has_passed(database: Database) -> None:

@@ -116,7 +116,7 @@ def test_guards_and_followers_that_retain_a_row_are_counted(database: Database) 
         by_column, by_note = (one for one in why.rules[0].conditions if one.kind == "guard")
         assert (by_column.requires, by_column.values) == ("resolved_ms is not NULL", {"resolved_ms": None})
         assert (by_note.requires, by_note.retaining) == ("no row of note refers to it (job_id)", 2)
-        assert "2 rows against: no row of note refers to it (job_id)" in why.summary
+        assert "it requires: no row of note refers to it (job_id), and found 2 rows" in why.summary
 
 
 def test_a_live_follower_retains_its_row(database: Database) -> None:

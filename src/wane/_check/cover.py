@@ -13,7 +13,7 @@ from functools import cache
 from wane._archive.dialects import archive_dialect
 from wane._archive.sql import bind_archive
 from wane._check.bookkeeping import bookkeeping_tool
-from wane._check.values import check_done, check_excuse, check_states, check_times
+from wane._check.values import check_done, check_excuse, check_selected, check_states, check_times
 from wane._contract.mistakes import key_path
 from wane._contract.model import Contract, ToArchive
 from wane._contract.names import TableName
@@ -61,11 +61,13 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
         if isinstance(selection.rule.action, ToArchive):
             report.findings += _unarchivable(store, contract, selection)
     for table in contract.tables:
+        ruled = [one for one in selections if one.name == table.name]
+        with report.alone(table.name, key_path(["table", table.name])):
+            check_selected(store, ruled, seconds, report)
         age, findings = bind_age(contract, table, schema, store.types)
         report.findings += findings
-        mine = next((one for one in selections if one.name == table.name), None)
-        if age is not None and mine is not None:
-            check_age_index(store, table, observed(mine, *age), report)
+        if age is not None and ruled:
+            check_age_index(store, table, observed(ruled[0], *age), report)
     _check_tables(store, contract, schema, seconds, Severity.ERROR if strict else Severity.WARNING, report)
     return report.findings
 

@@ -18,6 +18,7 @@ from wane._check.values import false_excuse
 from wane._contract.duration import format_duration
 from wane._contract.mistakes import key_path
 from wane._contract.model import Cap, Contract, Excuse, Expiry, Mark, Rule, Table, Time
+from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.schema import Schema, TableInfo
 from wane._db.statement import Parameters, Statement, When
@@ -259,7 +260,7 @@ class Live:
                 one.path,
                 "whether its excuse is true",
                 partial(_rows, info=one.info, most=one.excuse.rows),
-                partial(_describe_excuse, excuse=one.excuse),
+                partial(_describe_excuse, table=one.name, excuse=one.excuse),
                 limit=one.excuse.rows,
             )
 
@@ -403,8 +404,8 @@ def _due(probes: Probes, p: Parameters, selection: Selection, now: When, most: i
     return probes.count_due(p, [selection], now, most)
 
 
-def _describe_excuse(_: str, excuse: Excuse) -> tuple[str, str]:
-    return false_excuse(excuse)
+def _describe_excuse(_: str, table: TableName, excuse: Excuse) -> tuple[str, str]:
+    return false_excuse(table, excuse)
 
 
 def _describe_dangling(count: str, child: str, parent: str, columns: str) -> tuple[str, str]:

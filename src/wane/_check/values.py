@@ -5,6 +5,7 @@ Every probe is bounded. What could not be checked in the time allowed is reporte
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,6 +14,7 @@ from wane._check.vocabulary import DONE, TIMES, last_word, words
 from wane._contract import toml
 from wane._contract.mistakes import key_path
 from wane._contract.model import Excuse, Expiry, Table, Time, Unit
+from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.counting import Exactness, distinct, has_more_rows_than
 from wane._db.schema import Column, TableInfo
@@ -20,7 +22,7 @@ from wane._db.timestamps import DIGITS
 from wane._findings import Severity, many
 from wane._rules.excuses import ExcusedTable
 from wane._rules.indexes import serves
-from wane._rules.reads import count_due_without, count_never_due, sample_times
+from wane._rules.reads import count_due_without, count_never_due, count_unselected, sample_times
 from wane._rules.report import Report, rule_path
 from wane._rules.selection import Selection
 
@@ -112,6 +114,25 @@ def _check_key(store: Store, selection: Selection, seconds: float, path: str, re
             f"{rows} no whole number, UUIDv7 or ULID in {name}, so its order is not that of time; they never leave"
         )
         report.add(Severity.WARNING, "unordered-key", selection.name, path, message, "cap by a time: `time = …`")
+
+
+def check_selected(store: Store, selections: Sequence[Selection], seconds: float, report: Report) -> None:
+    """Report rows of a table that the `where` of every rule excludes."""
+    if not any(one.where for one in selections):
+        return
+    name = selections[0].name
+    path = key_path(["table", name])
+    found = count_unselected(store, selections, _MOST_COUNTED + 1, seconds)
+    if found is None:
+        message = "whether a rule selects every row was not checked: too many rows to read"
+        report.add(Severity.NOTE, "times-unchecked", name, path, message)
+    elif found:
+        count = f"more than {_MOST_COUNTED:,}" if found > _MOST_COUNTED else f"{found:,}"
+        rows = many(count, "row fulfils", "rows fulfil")
+        message = f"{rows} the `where` of no rule and never leave"
+        report.add(
+            Severity.NOTE, "unselected-rows", name, path, message, "add a rule for them, unless they are to stay"
+        )
 
 
 def check_done(store: Store, selection: Selection, now: datetime, seconds: float, report: Report) -> None:
@@ -207,11 +228,11 @@ def check_excuse(store: Store, table: ExcusedTable, seconds: float, report: Repo
         message = f"whether it has {rows}, as its excuse promises, was not checked: reading them takes too long"
         report.add(Severity.NOTE, "excuse-unchecked", name, path, message)
     elif more:
-        report.add(Severity.ERROR, "false-excuse", name, path, *false_excuse(excuse))
+        report.add(Severity.ERROR, "false-excuse", name, path, *false_excuse(name, excuse))
 
 
-def false_excuse(excuse: Excuse) -> tuple[str, str]:
+def false_excuse(table: TableName, excuse: Excuse) -> tuple[str, str]:
     """Return the message and the fix for a table with more rows than its excuse promises."""
     rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
-    message = f"excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
+    message = f"{table} is excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
     return message, "give the table rules, or mend what writes it"

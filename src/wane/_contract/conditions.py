@@ -181,7 +181,7 @@ def _described(column: str, condition: Condition) -> str:
     if not condition.comparisons:
         return f"{column} is {'' if condition.null else 'not '}NULL"
     words = " and ".join(f"{column} {_compared(one)}" for one in condition.comparisons)
-    return f"({words} or NULL)" if condition.null else words
+    return f"({column} is NULL or {words})" if condition.null else words
 
 
 def _compared(one: Comparison) -> str:

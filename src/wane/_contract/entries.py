@@ -188,6 +188,10 @@ def _when(value: object) -> tuple[State, ...] | Literal["*"]:
     states = _states(value)
     if not states:
         raise Refused("empty", "a rule without states selects nothing; name them, or remove the rule")
+    if EVERY_OTHER in states:
+        raise Refused(
+            '"*" in a list is a state of that name', 'write `when = "*"` for every state that is named nowhere'
+        )
     return states
 
 

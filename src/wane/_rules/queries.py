@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from wane._contract.model import Cap, Pick, State, Time
@@ -74,6 +74,22 @@ class Queries:
         conditions.append(f"({plausible}) IS NOT TRUE")
         source = f"{self.dialect.table(selection.table)} AS t WHERE {' AND '.join(conditions)}"
         return p.statement(f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {p.bind('limit', limit)}) AS stuck")
+
+    def count_unselected(self, selections: Sequence[Selection], limit: int) -> Statement:
+        """Write the query that counts the rows that fulfil all of a rule but its `where`, and that no rule selects."""
+        p = self.rows.parameters()
+
+        def either(ones: Iterable[Selection]) -> str:
+            each = [f"({' AND '.join(self.rows.about(p, one)) or 'true'})" for one in ones]
+            return f"({' OR '.join(each)})"
+
+        but_for_where = either(one.without_where() for one in selections if one.where)
+        source = (
+            f"{self.dialect.table(selections[0].table)} AS t WHERE {but_for_where} AND {either(selections)} IS NOT TRUE"
+        )
+        return p.statement(
+            f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {p.bind('limit', limit)}) AS unselected"
+        )
 
     def count_due_without(
         self, selection: Selection, now: When, columns: Sequence[Column], limit: int, *, among: int | None

@@ -174,6 +174,18 @@ def count_never_due(store: Store, selection: Selection, limit: int, seconds: flo
         return None
 
 
+def count_unselected(store: Store, selections: Sequence[Selection], limit: int, seconds: float) -> int | None:
+    """Count the rows of a table that no rule selects, though some would but for `where`.
+
+    Count up to `limit`; None if that takes too long.
+    """
+    try:
+        [(rows,)] = store.read(queries_of(store).count_unselected(selections, limit), seconds)
+        return int(rows)
+    except TOO_LONG:
+        return None
+
+
 def count_due_without(
     store: Store, selection: Selection, now: datetime, columns: Sequence[Column], limit: int, seconds: float
 ) -> Count | None:

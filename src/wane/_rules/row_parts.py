@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from wane._contract.model import Pick
@@ -45,6 +45,8 @@ class RowParts:
     conditions: tuple[RowCondition, ...]
     time: datetime | None
     """The time that the rule ages the row by; None if it has none."""
+    window: timedelta | None
+    """The row's own window (`longer`); None if the rule reads none, or the row has none that can pass."""
     position: tuple[object, ...]
     """Its position among the rows that leave, as `Walk` binds it."""
 
@@ -98,6 +100,8 @@ def _statement(
     outputs = [rows.column(column) for column in selection.time_columns]
     if selection.other_time is not None:
         outputs.append(rows.read_elsewhere(selection.other_time, "t"))
+    if selection.longer is not None:
+        outputs.append(rows.own_window(selection.longer))
     outputs += [rows.dialect.encode_key(text) for text in rows.position(selection, "t")]
     timely = " AND ".join(condition for part in parts if part.kind == "time" for condition in part.conditions)
     for part in parts:
@@ -133,6 +137,7 @@ def _read(found: Sequence[Any], selection: Selection, parts: Sequence[RulePart],
         time = read_time(next(values), selection.other_time.time)
     else:
         time = _read_time(selection, [next(values) for _ in selection.time_columns])
+    window = None if selection.longer is None else selection.longer.read(next(values))
     position = tuple(next(values) for _ in range(positions))
     conditions = []
     for part in parts:
@@ -140,4 +145,4 @@ def _read(found: Sequence[Any], selection: Selection, parts: Sequence[RulePart],
         own = {column.name: next(values) for column in part.columns}
         retaining = None if part.retaining is None else int(next(values))
         conditions.append(RowCondition(part.kind, part.requires, None if met is None else bool(met), own, retaining))
-    return RowParts(tuple(conditions), time, position)
+    return RowParts(tuple(conditions), time, window, position)

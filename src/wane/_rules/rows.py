@@ -26,6 +26,7 @@ from wane._rules.scopes import ScopeWalk, can_walk
 from wane._rules.selection import (
     BoundCondition,
     BoundFollower,
+    BoundLonger,
     BoundReference,
     OtherTime,
     OwnTime,
@@ -468,8 +469,16 @@ class Rows:
         condition = f"CASE WHEN {value} BETWEEN 1 AND {longer.most} THEN {passed} ELSE false END"
         if longer.reference is None:
             return condition
-        source = f"{self.dialect.table(longer.reference.table)} AS w WHERE {self.refers(longer.reference, 't', 'w')}"
-        return self.dialect.finds_some(f"SELECT 1 FROM {source} AND {condition}")
+        return self.dialect.finds_some(f"SELECT 1 FROM {self._window_of(longer.reference)} AND {condition}")
+
+    def own_window(self, longer: BoundLonger) -> str:
+        """Write the value of a row's own window: in its column, or in that of its parent."""
+        if longer.reference is None:
+            return self.column(longer.column)
+        return f"(SELECT {self.column(longer.column, 'w')} FROM {self._window_of(longer.reference)})"
+
+    def _window_of(self, parent: BoundReference) -> str:
+        return f"{self.dialect.table(parent.table)} AS w WHERE {self.refers(parent, 't', 'w')}"
 
     def _beyond_cap(self, p: Parameters, selection: Selection, bound: Cap) -> str:
         """Write the condition that a row is at or below the first row that the cap excludes.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from wane._contract.conditions import Condition, Conditions, Constant
@@ -167,6 +168,12 @@ class BoundLonger:
         """Return the largest number that is a window: with a larger one, a row stays."""
         return _LONGEST // timedelta(microseconds=self.micros)
 
+    def read(self, value: object) -> timedelta | None:
+        """Return the window that a value of the column is; None if a row with that value stays."""
+        if not isinstance(value, int | float | Decimal) or not 1 <= value <= self.most:
+            return None
+        return timedelta(microseconds=int(value * self.micros))
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -257,6 +264,10 @@ class Selection:
     def timed(self, time: Time, column: Column) -> Selection:
         """Return the same rows with another time."""
         return replace(self, own_time=OwnTime(time, column), other_time=None, longer=None)
+
+    def without_where(self) -> Selection:
+        """Return the selection of the rows that fulfil all of the rule but its `where`."""
+        return replace(self, where=(), rule=replace(self.rule, conditions=()))
 
     def in_scope(self, scope: tuple[Any, ...]) -> Selection:
         """Return the rows of one scope of a cap per scope; the statements are the same for all of them."""

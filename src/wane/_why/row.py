@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
 
 from wane._contract.duration import format_duration
 from wane._contract.fingerprint import fingerprint
@@ -46,7 +48,7 @@ class RowReader:
         parts = read_row_parts(self.store, selection, key, self.now, COUNT_SECONDS)
         if parts is None:
             return None
-        due_at = _due_at(rule, parts.time)
+        due_at = _due_at(rule, parts)
         obstacles = () if parts.unmet else tuple(self._obstacles(table, rule, selection, parts))
         verdict = _verdict(parts, due_at, obstacles)
         return WhyRule(
@@ -104,16 +106,25 @@ class RowReader:
             yield Obstacle("budget", message, f"later sweeps take it, or raise {setting}")
 
 
-def _due_at(rule: Rule, time: datetime | None) -> datetime | None:
-    if time is None:
+def _due_at(rule: Rule, parts: RowParts) -> datetime | None:
+    if parts.time is None:
         return None
+    window = _window(rule, parts)
     try:
-        if isinstance(rule.bound, Age | Orphans):
-            # Its own window may be longer, and is no part of the contract.
-            return time + rule.bound.keep if rule.bound.longer is None else None
+        return None if window is None else parts.time + window
     except OverflowError:
         return None
-    return time if isinstance(rule.bound, Expiry) else None
+
+
+def _window(rule: Rule, parts: RowParts) -> timedelta | None:
+    """Return how long after its time a row is due; None if no time makes it due."""
+    if isinstance(rule.bound, Expiry):
+        return timedelta()
+    if not isinstance(rule.bound, Age | Orphans):
+        return None
+    if rule.bound.longer is None:
+        return rule.bound.keep
+    return None if parts.window is None else max(rule.bound.keep, parts.window)
 
 
 def _verdict(parts: RowParts, due_at: datetime | None, obstacles: tuple[Obstacle, ...]) -> RowVerdict:
@@ -132,15 +143,14 @@ def _summary(
     if verdict is RowVerdict.BLOCKED:
         return f"{rule.name} would take it, but {obstacles[0].message}"
     if verdict is RowVerdict.WAITING:
-        return f"{rule.name} {does} after {due_at:%Y-%m-%d %H:%M:%S} UTC, {_window(rule)}"
+        return f"{rule.name} {does} after {due_at:%Y-%m-%d %H:%M:%S} UTC, {_window_in_words(rule, parts)}"
     return f"{rule.name} does not take it: {'; '.join(map(unmet_in_words, parts.unmet))}"
 
 
-def _window(rule: Rule) -> str:
-    if isinstance(rule.bound, Age | Orphans):
-        return f"{format_duration(rule.bound.keep)} after its {rule.bound.time}"
-    assert isinstance(rule.bound, Expiry)
-    return f"its {rule.bound.time}"
+def _window_in_words(rule: Rule, parts: RowParts) -> str:
+    window = _window(rule, parts)
+    assert isinstance(rule.bound, Age | Orphans | Expiry)
+    return f"{format_duration(window)} after its {rule.bound.time}" if window else f"its {rule.bound.time}"
 
 
 def unmet_in_words(condition: RowCondition) -> str:
@@ -148,7 +158,7 @@ def unmet_in_words(condition: RowCondition) -> str:
     if condition.retaining is not None:
         more = "at least " if condition.retaining >= MOST_COUNTED else ""
         what = "hold" if condition.kind == "hold" else "row"
-        return f"{more}{many(condition.retaining, what)} against: {condition.requires}"
+        return f"it requires: {condition.requires}, and found {more}{many(condition.retaining, what)}"
     values = ", ".join(f"{name} = {shown(value)}" for name, value in condition.values.items())
     return f"{values}, and it requires: {condition.requires}" if values else f"it requires: {condition.requires}"
 
@@ -157,5 +167,8 @@ def shown(value: object) -> str:
     """Write a value of a row for people."""
     if value is None:
         return "NULL"
-    text = f"{value:%Y-%m-%d %H:%M:%S%z}" if isinstance(value, datetime) else repr(value)
+    if isinstance(value, datetime):
+        text = f"{value:%Y-%m-%d %H:%M:%S%z}"
+    else:
+        text = str(value) if isinstance(value, Decimal | UUID | date) else repr(value)
     return text if len(text) <= 80 else f"{text[:79]}…"
