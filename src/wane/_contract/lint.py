@@ -72,6 +72,7 @@ class _Lint:
             self._undercut(table, mistakes)
             for rule in table.rules:
                 self._floor(table, rule, mistakes)
+                self._aged_elsewhere(table, rule, mistakes)
                 self._followers(table, rule, rule.followers, mistakes, (table.name,))
                 self._archive(table, rule, mistakes)
                 self._audit(table, rule, mistakes)
@@ -198,6 +199,23 @@ class _Lint:
                         f"rule {shorter.name!r} takes the same rows after {format_duration(shorter.bound.keep)}",
                         f"exclude these rows in {shorter.name!r}: `where`",
                     )
+
+    def _aged_elsewhere(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
+        """Report rows that age by a row of another table that may leave before them: without its time they stay."""
+        time = getattr(rule.bound, "time", None)
+        other = None if time is None or time.elsewhere is None else self.ruled.get(time.elsewhere.table)
+        if other is None or any(_takes_orphans(one, other) for one in table.rules):
+            return
+        for first in other.rules:
+            if first.active and not isinstance(first.action, Mark) and not (time.parent and _waits_for(first, table)):
+                name = f"{other.name}.{first.name}"
+                leave = f'let them leave with it: `with = ["{table.name}.{time.elsewhere.columns[0]}"]` in {name}'
+                mistakes.warning(
+                    [*_path(table, rule), "time"],
+                    "time-leaves-first",
+                    f"{name} may take rows of {other.name} before; without their time these rows never leave",
+                    leave if time.parent else f"remove {name}: rows of {other.name} leave with these (`with`)",
+                )
 
     def _floor(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
         floor = self.floors.get(table.name)
@@ -472,6 +490,17 @@ def _reached(arrows: Mapping[N, set[N]], start: N) -> set[N]:
             seen.add(name)
             ahead.extend(arrows.get(name, ()))
     return seen
+
+
+def _takes_orphans(rule: Rule, parent: Table) -> bool:
+    bound = rule.bound
+    return isinstance(bound, Orphans) and bound.missing is not None and bound.missing.table == parent.name
+
+
+def _waits_for(rule: Rule, child: Table) -> bool:
+    """Return whether rows of a table that refer to a row leave with it, or retain it."""
+    guards = (one.reference for one in rule.guards if isinstance(one, ReferencedBy))
+    return any(one.table == child.name for one in (*guards, *(one.reference for one in rule.followers)))
 
 
 def _undercuts(shorter: Rule, longer: Rule) -> bool:
