@@ -27,6 +27,7 @@ from wane._contract.model import (
     Retired,
     Rule,
     Table,
+    Time,
     ToArchive,
     ToColdTier,
 )
@@ -202,8 +203,10 @@ class _Lint:
 
     def _aged_elsewhere(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
         """Report rows that age by a row of another table that may leave before them: without its time they stay."""
-        time = getattr(rule.bound, "time", None)
-        other = None if time is None or time.elsewhere is None else self.ruled.get(time.elsewhere.table)
+        time: Time | None = getattr(rule.bound, "time", None)
+        if time is None or time.elsewhere is None:
+            return
+        other = self.ruled.get(time.elsewhere.table)
         if other is None or any(_takes_orphans(one, other) for one in table.rules):
             return
         for first in other.rules:
