@@ -572,6 +572,9 @@ class RuleEntry(Entry):
     )
     unless: list[GuardEntry] = Field(default_factory=list, description="Guards: each saves the row.")
     with_: list[FollowerItem] = Field(default_factory=list, alias="with", description="Rows that leave with the row.")
+    unlinked: list[ReferenceItem] = Field(
+        default_factory=list, description="References that a trigger of the database removes before the row leaves."
+    )
     then: Then = Field(default=Prune(), description="What happens to a due row.")
     derived: Boolean = Field(default=False, description="Derived inventory: a cap may evict live rows.")
     budget: Budget = Budget()

@@ -119,6 +119,12 @@ class _Lint:
                 message = f"no rule of {one.table} archives"
                 mistakes.error([*path, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`')
             for rule in table.rules:
+                if rule.unlinked:
+                    message = "a month leaves without firing triggers, so nothing unlinks its rows"
+                    fix = "remove `unlinked`, or the partition"
+                    self.origins.of("table", table.name).error(
+                        [*_path(table, rule), "unlinked"], "wrong-pair", message, fix
+                    )
                 if rule.spare is not None:
                     message = "a month leaves as a whole, and may have rows that the rule spares"
                     fix = "remove `spare`, or the partition"

@@ -274,6 +274,8 @@ class Rule:
     conditions: Conditions = ()
     """What columns of the row must fulfil (`where`)."""
     spare: Spare | None = None
+    unlinked: tuple[Reference, ...] = ()
+    """References to a row that a trigger of the database removes before the row leaves."""
 
     @property
     def active(self) -> bool:

@@ -297,6 +297,7 @@ class _RuleReader:
             all_but=all_but,
             conditions=_conditions(self.entry.where),
             spare=self._spare(bound),
+            unlinked=tuple(one.as_reference() for one in self.entry.unlinked),
         )
 
     def _error(self, key: str, code: str, message: str, fix: str = "") -> None:
@@ -387,9 +388,8 @@ class _RuleReader:
 
     def _forever(self) -> Bound:
         entry = self.entry
-        given_keys = ("orphans", entry.orphans), ("unless", entry.unless), ("with", entry.with_), ("spare", entry.spare)
-        for key, given in given_keys:
-            if given:
+        for key in ("orphans", "unless", "with", "unlinked", "spare"):
+            if getattr(entry, "with_" if key == "with" else key):
                 self._error(key, "wrong-pair", f"rows that stay forever need no `{key}`", f"remove `{key}`")
         if not isinstance(entry.then, Prune):
             self._error("then", "wrong-pair", "rows that stay forever need no `then`", "remove `then`")
@@ -508,6 +508,8 @@ class _RuleReader:
                 self._error("then", "mark-cycle", f"rows in {shown(then.state)} would be marked again", fix)
             if self.entry.with_:
                 self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
+            if self.entry.unlinked:
+                self._error("unlinked", "wrong-pair", "a marked row stays, so no trigger fires", "remove `unlinked`")
         if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
             self._error(
                 "then",

@@ -157,6 +157,7 @@ def _rule(contract: Contract, table: Table, rule: Rule) -> str:
         _spared(rule),
         unless and f"unless {unless}",
         companions and f"with {companions}",
+        rule.unlinked and f"unlinked from {', '.join(str(one.table) for one in rule.unlinked)}",
     )
     return " ".join(word for word in words if word) + _archived(contract, table, rule)
 

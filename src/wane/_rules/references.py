@@ -29,7 +29,7 @@ def check_references(contract: Contract, schema: Schema, selection: Selection, r
     if isinstance(selection.rule.action, Mark):
         check.row_security(selection.table)
     else:
-        check.leaving(selection.table, selection.key, selection.followers, selection.guards)
+        check.leaving(selection.table, selection.key, selection.followers, selection.guards, selection.unlinked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,17 @@ class _Check:
         key: tuple[Column, ...],
         followers: tuple[BoundFollower, ...],
         guards: tuple[BoundReference, ...] = (),
+        unlinked: tuple[BoundReference, ...] = (),
         above: tuple[TableInfo, ...] = (),
     ) -> None:
         for child, foreign in self._references_to(table):
             followed = any(_covers(follower.reference, child, foreign) and not follower.where for follower in followers)
             guarded = any(_covers(guard, child, foreign) for guard in guards)
-            if not followed and not guarded:
+            # A foreign key that is not unlinked after all refuses the batch.
+            by_trigger = any(one.delete_triggers for one in self._parts(table)) and any(
+                _covers(one, child, foreign) for one in unlinked
+            )
+            if not followed and not guarded and not by_trigger:
                 self._tell(table, key, child, foreign, above)
         for part in self._parts(table):
             self._triggers(table, part)

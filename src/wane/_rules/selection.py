@@ -203,6 +203,8 @@ class Selection:
     saved_while_not_null: tuple[Column, ...] = ()
     guards: tuple[BoundReference, ...] = ()
     followers: tuple[BoundFollower, ...] = ()
+    unlinked: tuple[BoundReference, ...] = ()
+    """References that a trigger of the database removes before a row leaves."""
     has_delete_triggers: bool = False
     """Whether a trigger or rule fires when its rows are deleted, on the table or on one of its partitions."""
     dependencies: Dependencies = Dependencies()
@@ -419,6 +421,7 @@ class _Binder:
                 *(() if missing is None else (missing,)),
             ),
             followers=tuple(self._follower(follower, table, key) for follower in rule.followers),
+            unlinked=tuple(self._reference(one, table, key, f"rule.{rule.name}.unlinked") for one in rule.unlinked),
             has_delete_triggers=any(one.delete_triggers for one in self._parts(table)),
         )
 
