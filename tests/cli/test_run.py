@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from cli.conftest import Wane
 from cli.running import CONTRACT, write_contract
@@ -67,6 +72,47 @@ def wait_for(running: subprocess.Popen[str], database: Database, fewer_than: int
         assert running.poll() is None, running.stderr.read() if running.stderr else ""
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+class Received:
+    """The names of what a collector was sent."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.spans: set[str] = set()
+        self.metrics: set[str] = set()
+
+    def add(self, path: str, body: bytes) -> None:
+        if path == "/v1/traces":
+            traces = ExportTraceServiceRequest.FromString(body)
+            self.spans |= {span.name for r in traces.resource_spans for s in r.scope_spans for span in s.spans}
+        if path == "/v1/metrics":
+            metrics = ExportMetricsServiceRequest.FromString(body)
+            self.metrics |= {one.name for r in metrics.resource_metrics for s in r.scope_metrics for one in s.metrics}
+
+
+@contextmanager
+def collector() -> Iterator[Received]:
+    """A collector that speaks OTLP over HTTP."""
+    received = Received()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            unzipped = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+            received.add(self.path, unzipped)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        received.port = server.server_address[1]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield received
+        server.shutdown()
 
 
 # --- run --------------------------------------------------------------------------------------------------------------
@@ -342,3 +388,14 @@ def test_a_single_run_reports_by_its_exit_code_that_a_rule_waits_for_approval(re
     assert done.code == 1
     assert "1 failure" in done.err
     assert len(ids(ready)) > 3_000
+
+
+def test_a_run_sends_traces_and_metrics_to_a_collector(
+    wane: Wane, ready: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with collector() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{received.port}")
+        done = wane("run", "--max-runs", "1", "--otel")
+    assert done.code == 0, done.err
+    assert "wane.sweep" in received.spans
+    assert {"lifecycle_prune_rows", "wane_backlog_rows", "wane_up"} <= received.metrics

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -18,6 +18,9 @@ from wane._keeper import Keeper
 from wane._schedule import Status
 from wane._schedule.sql import Timetable
 from wane._schedule.status import ExecutorStatus, SchedulerStatus
+
+if TYPE_CHECKING:
+    from wane.observe import Metrics, Telemetry
 
 app = typer.Typer()
 LOOPBACK = "127.0.0.1"
@@ -50,6 +53,10 @@ def run(
         str | None,
         typer.Option(metavar="ADDRESS", help="The address that /metrics is served on.", show_default=LOOPBACK),
     ] = None,
+    otel: Annotated[
+        bool,
+        typer.Option("--otel", help="Send traces and metrics with OpenTelemetry, to where OTEL_* variables say."),
+    ] = False,
 ) -> CommandResult:
     """Run schedulers and workers until SIGINT or SIGTERM; a second signal ends it at once. Any number of processes may run."""
     if no_schedulers and scheduler:
@@ -62,16 +69,21 @@ def run(
         raise typer.BadParameter("nothing is served without --metrics-port", param_hint="--metrics-address")
     contract = call.load()
     with ExitStack() as stack:
-        if metrics_port is None:
-            keeper = call.open(contract)
-        else:
+        watching: list[Metrics | Telemetry] = []
+        if metrics_port is not None:
             from wane.observe._metrics import Metrics  # Needs an extra.
 
             metrics = stack.enter_context(closing(Metrics(contract)))
-            keeper = call.open(contract, listeners=[metrics])
-            metrics.watch(keeper.store.clone)
             exporter = stack.enter_context(metrics.serve(metrics_port, metrics_address or LOOPBACK))
             print_line(f"metrics: {escape(exporter.url)}")
+            watching.append(metrics)
+        if otel:
+            from wane.observe._telemetry_export import exported_telemetry  # Needs an extra.
+
+            watching.append(stack.enter_context(exported_telemetry(contract)))
+        keeper = call.open(contract, listeners=watching)
+        for one in watching:
+            one.watch(keeper.store.clone)
         chosen = [] if no_schedulers else scheduler
         enabled = _print_start(keeper, chosen, workers, max_runs)
         ran = keeper.run(schedulers=chosen, workers=workers, stop=call.stop.event, max_runs=max_runs)

@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from wane.observe._scrape import DatabaseScrape
 
 _RULE = ("scheduler", "table", "rule")
-_BATCH_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-_SWEEP_BUCKETS = (0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0)
+BATCH_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+SWEEP_BUCKETS = (0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0)
 SPENT = ("rows", "seconds", "batches")
 """What a budget limits."""
 _MAINTAINED = ("expire", "compact", "tidy")
@@ -126,14 +126,14 @@ class Metrics:
             "wane_sweep_seconds",
             "How long sweeps of rules took, pauses included.",
             _RULE,
-            buckets=_SWEEP_BUCKETS,
+            buckets=SWEEP_BUCKETS,
             registry=self.registry,
         )
         self.batch_seconds = Histogram(
             "wane_batch_seconds",
             "How long the transaction of a batch took.",
             _RULE,
-            buckets=_BATCH_BUCKETS,
+            buckets=BATCH_BUCKETS,
             registry=self.registry,
         )
         self.budgets = counter(
