@@ -659,3 +659,12 @@ def test_a_hold_that_ends_while_a_batch_is_taken_adds_no_row_to_it(
         with pytest.raises(Locked, match="a hold ended while rows were taken"):
             kept.keeper.prune("job", rule="old", limit=1)
         assert kept.ids() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ['"', " job", "a..b", '"a"b', "a\x00"])
+def test_a_name_that_no_table_can_have_is_a_wrong_argument(database: Database, name: str) -> None:
+    jobs(database)
+    with keeping(database) as kept:
+        for ask in (lambda: kept.keeper.holds(name), lambda: kept.keeper.hold(name, reason="r")):
+            with pytest.raises(WrongArgument, match="is not a name"):
+                ask()

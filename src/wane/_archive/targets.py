@@ -14,9 +14,9 @@ from wane._archive.sql import ArchivedPart, bind_archive
 from wane._archive.sql_restore import RestoreRows, Target
 from wane._archive.staging import StagedPart
 from wane._archive.types import RESERVED
+from wane._contract.lookup import parse_table_name
 from wane._contract.model import Contract, Table, ToArchive
 from wane._contract.names import TableName
-from wane._contract.refused import Refused
 from wane._db import Store
 from wane._db.schema import Schema, TableInfo
 from wane._db.transaction import Transaction
@@ -159,10 +159,7 @@ def _used(contract: Contract, schema: Schema, tables: RestoreTables) -> set[tupl
 
 
 def _names(tables: RestoreTables, into: str) -> Iterator[TableName]:
-    try:
-        name = TableName.parse(into)
-    except Refused as problem:
-        raise WrongArgument(problem.message, problem.fix) from None
+    name = parse_table_name(into)
     yield name
     for target in tables.targets[1:]:
         yield replace(name, name=f"{name.name}_{target.table.name}")

@@ -6,10 +6,19 @@ from collections.abc import Collection, Sequence
 
 from wane._contract.model import Contract, Rule, Table
 from wane._contract.names import TableName
+from wane._contract.refused import Refused
 from wane._findings import did_you_mean
-from wane.errors import UnknownRule, UnknownTable
+from wane.errors import UnknownRule, UnknownTable, WrongArgument
 
 _MOST_LISTED = 20
+
+
+def parse_table_name(text: str) -> TableName:
+    """Return the name of a table that a user typed; raise WrongArgument if it is none."""
+    try:
+        return TableName.parse(text)
+    except Refused as problem:
+        raise WrongArgument(problem.message, problem.fix) from None
 
 
 def find_table(contract: Contract, name: str) -> Table:

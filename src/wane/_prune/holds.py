@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from wane._arguments import require_limit
-from wane._contract.names import TableName
+from wane._contract.lookup import parse_table_name
 from wane._db import Store
 from wane._db.schema import Column, Kind, Schema, TableInfo, hold_names, qualified
 from wane._db.transaction import Transaction
@@ -100,7 +100,7 @@ def release_hold(store: Store, number: int, *, by: str | None = None) -> None:
 
 
 def _find(store: Store, table: str) -> TableInfo:
-    name = TableName.parse(table)
+    name = parse_table_name(table)
     schema = store.reflect()
     info = schema.find(name.schema, name.name)
     if info is None:
