@@ -129,6 +129,7 @@ bench: setup ## run all benchmarks, one at a time, and write their summary; QUIC
 	@$(BIN)/python -m bench.caps --cpu $(if $(QUICK),--rounds 1)
 	@$(BIN)/python -m bench.check_plan --cpu $(if $(QUICK),--rows 500000 --rounds 3)
 	@$(BIN)/python -m bench.health --cpu $(if $(QUICK),--rows 500000 --rounds 3)
+	@$(BIN)/python -m bench.web $(if $(QUICK),--rows 500000 --rounds 5 --requests 200)
 	@$(if $(PEERS),$(PEERS)/bin/python,$(BIN)/python) -m bench.queue --cpu $(if $(QUICK),--pending 1000 --workers 1 --seconds 1 --rounds 1)
 	@$(if $(PEERS),$(PEERS)/bin/python -m bench.peers --cpu $(if $(QUICK),--rows 20000 --rounds 1))
 	@$(BIN)/python -m bench.partition $(if $(QUICK),--rows 100000 --rounds 1)

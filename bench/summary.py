@@ -37,7 +37,7 @@ PRUNE = (
     ("last tenth of batches / first tenth", "last tenth of batches / first tenth", "≤ 1.1", "≤ 1.1"),
     ("write-ahead log per row / one DELETE", "WAL per row, wane / one_delete", "≤ 1.1", ""),
 )
-OTHERWISE = ("pace", "p99", "longest", "tenth", "write-ahead")
+OTHERWISE = ("pace", "p99", "p95", "longest", "tenth", "write-ahead")
 """Ratios of something else than CPU time, whatever a run measured."""
 STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
 
@@ -56,6 +56,11 @@ def lines() -> Iterator[Line]:
             yield Line(f"{named}, cap per {shape} / one DELETE", "caps", (store, shape, "ratio"), "≥ 0.4")
         for what in ("pressure, again", "health, again"):
             yield Line(f"{named}, {what} / one scan", "health", (store, "ratio_to_scan", what), "≤ 0.03")
+        for what in ("overview", "tables", "table", "metrics"):
+            yield Line(f"{named}, console's {what}, p95 / one scan", "web", (store, "p95_to_scan", what), "")
+        yield Line(
+            f"{named}, console's memory, last / first tenth of requests", "web", (store, "memory_ratio"), "≤ 1.1"
+        )
         for what in ("cover", "plan"):
             yield Line(f"{named}, {what} of 100 tables / one scan", "check_plan", (store, "ratio_to_scan", what), "")
     yield Line("/ knockerlite's pruning", "peers", ("knockerlite", "wane / knockerlite"), "≥ 1.2")
