@@ -1,12 +1,15 @@
 """Write the tables of the catalogue's page: what was proven, and which windows the contracts need.
 
-`docs/catalogue.jsonl` is what `make catalogue` recorded: one line for each system and store.
+`docs/catalogue.jsonl` is what `make catalogue` recorded: one line for each system and store. With a file of new records
+as the argument, they replace those of the same systems.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 from wane import catalogue
 
@@ -15,18 +18,36 @@ PAGE = FOLDER / "reference" / "catalogue.md"
 RECORD = FOLDER / "catalogue.jsonl"
 
 
+def records(file: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Read what was proven, by system and store."""
+    found = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    return {(one["system"], one["store"]): one for one in found}
+
+
+def merge(file: Path) -> None:
+    """Replace the records of the systems that a file has."""
+    merged = records(RECORD) | records(file)
+    text = "".join(f"{json.dumps(merged[key])}\n" for key in sorted(merged))
+    RECORD.write_text(text, encoding="utf-8")
+
+
 def proofs() -> str:
     """Write a line for each system and store."""
-    lines = [
-        "| contracts | version | store | tables | rows | left with both | every table |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for record in map(json.loads, RECORD.read_text(encoding="utf-8").splitlines()):
+    lines = ["| contracts | version | store | tables | rows | left | every table |", "|---|---|---|---|---|---|---|"]
+    for record in records(RECORD).values():
         names = ", ".join(f"`{name}`" for name in record["contracts"])
+        version = f"{record['system']} {record['version']}{', schema only' if record.get('schema_only') else ''}"
         store = {"sqlite": "SQLite", "postgres": "PostgreSQL"}[record["store"]]
         numbers = f"{record['tables']} | {record['rows']} | {record['left']}"
-        lines.append(f"| {names} | {record['system']} {record['version']} | {store} | {numbers} | equal |")
+        lines.append(f"| {names} | {version} | {store} | {numbers} | {equality(record)} |")
     return "\n".join(lines)
+
+
+def equality(record: dict[str, Any]) -> str:
+    """Say whether every table was the same, and what stays if not."""
+    stay = record.get("stay", {})
+    more = "; ".join(f"{one['rows']} more rows of `{table}` stay: {one['why']}" for table, one in stay.items())
+    return f"equal, but {more}" if more else "equal"
 
 
 def windows() -> str:
@@ -50,4 +71,6 @@ def generate(text: str) -> str:
 
 
 if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        merge(Path(argument))
     PAGE.write_text(generate(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,17 +1,26 @@
 """Proving a contract of the catalogue: the system's own cleaner on one copy of a database, Wane on the other.
 
 A system's script runs in an environment of its own, `.venv-catalogue/NAME`, which `make catalogue` makes: it creates the
-system's real schema, fills it through the system's own API, runs its cleaner, and uses it again.
+system's real schema, fills it through the system's own API, runs its cleaner, and uses it again. Systems that cannot be
+installed here have a module in `schemas`: their tables and their cleaners' statements, written down.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
 
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane import catalogue
 from wane._contract.load import load_contract
 from wane._db import open_store
 from wane._db.url import resolve_url
@@ -35,10 +44,42 @@ class Proof:
     package: str = ""
     """The distribution whose version is proven."""
     stores: tuple[str, ...] = ("sqlite", "postgres")
+    stay: Mapping[str, str] = field(default_factory=dict)
+    """Tables in which rows stay that the cleaner deletes, with the reason."""
+    written: tuple[str, ...] = ()
+    """Tables in which the cleaner also writes: their rows are only counted."""
+
+    @property
+    def folder(self) -> Path:
+        return ENVIRONMENTS / self.environment
+
+    @property
+    def schema_only(self) -> bool:
+        """Whether the system is not installed: a module of `schemas` has its tables and its cleaner's statements."""
+        return not self.environment
 
     def run(self, verb: str, database: Database) -> None:
-        python = ENVIRONMENTS / self.environment / "bin" / "python"
-        subprocess.run([python, SCRIPTS / self.script, verb, database.url], check=True, timeout=110)
+        if self.schema_only:
+            getattr(import_module(f"catalogue.schemas.{self.script}"), verb)(database)
+            return
+        program = self.folder / "bin" / "python"
+        if self.script.endswith(".cjs"):
+            own = self.folder / "node_modules" / ".bin" / "node"
+            program = own if own.exists() else Path("node")
+        variables = {"NODE_PATH": str(self.folder / "node_modules"), "NODE_OPTIONS": "--no-deprecation"}
+        command = [str(program), str(SCRIPTS / self.script), verb, database.url]
+        subprocess.run(command, check=True, timeout=110, env={**os.environ, **variables})
+
+    def version(self) -> str:
+        """Return the version of the system in its environment."""
+        if self.schema_only:
+            return str(import_module(f"catalogue.schemas.{self.script}").VERSION)
+        if self.script.endswith(".cjs"):
+            package = self.folder / "node_modules" / self.package / "package.json"
+            return str(json.loads(package.read_text(encoding="utf-8"))["version"])
+        text = f"from importlib.metadata import version; print(version({self.package!r}))"
+        command = [str(self.folder / "bin" / "python"), "-c", text]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def contract(self, folder: Path) -> Path:
         """Write a contract that includes those of the catalogue and decides their windows."""
@@ -49,6 +90,15 @@ class Proof:
         return file
 
 
+def own(name: str) -> tuple[tuple[str, str], ...]:
+    """The windows that the cleaner of a system uses."""
+    [system] = [one for one in catalogue.systems() if one.name == name]
+    return tuple((window, said.own) for window, said in system.windows.items())
+
+
+POSTGRES = ("postgres",)
+LARAVEL = (*own("laravel-queue")[:2], ("laravel.unfinished_batches", "7d"))
+SOLID_QUEUE = (("solid_queue.finished", "1d"), ("solid_queue.failed", "30d"))
 PROOFS = {
     "celery": Proof("celery", "celery_backend.py", ("celery",), (("celery.results", "1d"),), "celery"),
     "django": Proof(
@@ -64,41 +114,84 @@ PROOFS = {
         ("oban-py",),
         (("oban.jobs", "1d"), ("oban.producers", "1h")),
         "oban",
-        ("postgres",),
+        POSTGRES,
     ),
+    # Systems of other languages.
+    "pg-boss": Proof(
+        "pg-boss",
+        "pg-boss.cjs",
+        ("pg-boss",),
+        (("pgboss.ended", "1s"), ("pgboss.warnings", "10d"), ("pgboss.stats", "8d")),
+        "pg-boss",
+        POSTGRES,
+        stay={
+            "pgboss.queue_stats": "pg-boss drops whole days, sooner than the window has passed for all of their rows"
+        },
+        written=("pgboss.queue", "pgboss.version"),
+    ),
+    "graphile-worker": Proof(
+        "graphile-worker",
+        "graphile-worker.cjs",
+        ("graphile-worker",),
+        own("graphile-worker"),
+        "graphile-worker",
+        POSTGRES,
+        stay={
+            "graphile_worker._private_job_queues": "a queue without jobs has no time",
+            "graphile_worker._private_tasks": "an identifier without jobs has no time",
+        },
+    ),
+    "river": Proof("", "river", ("river",), own("river")),
+    "oban-elixir": Proof(
+        "",
+        "oban_elixir",
+        ("oban",),
+        (("oban.jobs", "1d"),),
+        stores=POSTGRES,
+        stay={"oban_jobs": "a completed job counts from completed_at, in Oban from scheduled_at"},
+    ),
+    "solid-queue": Proof("", "solid_queue", ("solid-queue",), SOLID_QUEUE),
+    "solid-queue-batches": Proof("", "solid_queue_batches", ("solid-queue-batches",), SOLID_QUEUE),
+    "good-job": Proof("", "good_job", ("good-job",), own("good-job"), stores=POSTGRES),
+    "laravel-queue": Proof("", "laravel_queue", ("laravel-queue",), LARAVEL),
 }
 
 
-def copy_rows(source: Database, target: Database) -> None:
-    """Copy every row; the tables are there."""
-    if isinstance(source, SqliteDatabase) and isinstance(target, SqliteDatabase):
-        source.connect().backup(target.connect())
+@contextmanager
+def copies(filled: Database, folder: Path) -> Iterator[tuple[Database, Database]]:
+    """Two copies of a database, with every table, row and sequence; closes it."""
+    names = ("theirs", "ours")
+    if isinstance(filled, SqliteDatabase):
+        theirs, ours = (SqliteDatabase(folder / f"{name}.db") for name in names)
+        with closing(theirs), closing(ours):
+            for one in (theirs, ours):
+                filled.connect().backup(one.connect())
+            yield theirs, ours
         return
-    assert isinstance(source, PostgresDatabase)
-    with source.connect() as reading, target.connect() as writing:
-        writing.execute("SET session_replication_role = replica")
-        for name in tables(source):
-            writing.execute(f"DELETE FROM {name}".encode())
-            with (
-                reading.cursor().copy(f"COPY {name} TO STDOUT".encode()) as rows,
-                writing.cursor().copy(f"COPY {name} FROM STDIN".encode()) as into,
-            ):
-                for part in rows:
-                    into.write(part)
-        for name, last in source.query(
-            "SELECT format('%I.%I', schemaname, sequencename), last_value FROM pg_sequences WHERE last_value IS NOT NULL"
-        ):
-            writing.execute("SELECT setval(%s, %s)", (name, last))
+    source = urlsplit(filled.url)
+    name = source.path.removeprefix("/")
+    filled.close()  # a database with sessions cannot be copied
+    with psycopg.connect(source._replace(path="/postgres").geturl(), autocommit=True) as admin:
+        for suffix in names:
+            admin.execute(f"CREATE DATABASE {name}_{suffix} TEMPLATE {name}".encode())
+        try:
+            first, second = (PostgresDatabase(source._replace(path=f"/{name}_{one}").geturl()) for one in names)
+            with closing(first), closing(second):
+                yield first, second
+        finally:
+            for suffix in names:
+                admin.execute(f"DROP DATABASE {name}_{suffix} WITH (FORCE)".encode())
 
 
 def tables(database: Database) -> list[str]:
-    """The tables of the application, quoted."""
+    """The tables of the application, quoted; rows of partitions are seen in the table that they are part of."""
     if database.store == "sqlite":
         found = database.query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
         return [f'"{name}"' for (name,) in found if not name.startswith(("wane_", "sqlite_"))]
     found = database.query(
-        "SELECT schemaname, tablename FROM pg_tables"
-        " WHERE schemaname NOT IN ('wane', 'pg_catalog', 'information_schema') ORDER BY 1, 2"
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition"
+        " AND n.nspname NOT IN ('wane', 'pg_catalog', 'information_schema') ORDER BY 1, 2"
     )
     return [f'"{schema}"."{name}"' for schema, name in found]
 
@@ -120,11 +213,9 @@ def sweep(database: Database, file: Path) -> int:
     return sum(one.rows for one in swept.rules)
 
 
-def version(proof: Proof) -> str:
-    """The version of the system in its environment."""
-    python = ENVIRONMENTS / proof.environment / "bin" / "python"
-    text = f"from importlib.metadata import version; print(version({proof.package!r}))"
-    return subprocess.run([python, "-c", text], check=True, capture_output=True, text=True).stdout.strip()
+def plain(table: str) -> str:
+    """The table's name as contracts write it."""
+    return table.replace('"', "").removeprefix("public.")
 
 
 def differences(theirs: dict[str, list[str]], ours: dict[str, list[str]]) -> dict[str, Sequence[str]]:

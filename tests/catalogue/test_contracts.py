@@ -21,6 +21,8 @@ from wane._db.url import resolve_url
 from wane._findings import Severity
 
 SYSTEMS = {one.name: one for one in catalogue.systems()}
+PROVEN = {name: proof for proof in PROOFS.values() for name in proof.contracts}
+ON_STORES = pytest.mark.parametrize(("name", "store"), [(name, one) for name in SYSTEMS for one in PROVEN[name].stores])
 TIME = {"sqlite": "datetime", "postgres": "timestamptz"}
 NAIVE = {"sqlite": "datetime", "postgres": "timestamp"}
 TABLES = {
@@ -53,19 +55,52 @@ TABLES = {
         CREATE TABLE oban_producers (uuid text NOT NULL PRIMARY KEY, node text NOT NULL, queue text NOT NULL,
           started_at <naive>, updated_at <naive> NOT NULL);
     """,
+    # Systems of other languages.
+    "pg-boss": """
+        CREATE SCHEMA pgboss;
+        CREATE TABLE pgboss.version (version int PRIMARY KEY);
+        CREATE TABLE pgboss.queue (name text PRIMARY KEY, retention_seconds int NOT NULL, deletion_seconds int NOT NULL);
+        CREATE TABLE pgboss.schedule (name text, key text, PRIMARY KEY (name, key));
+        CREATE TABLE pgboss.subscription (event text, name text, PRIMARY KEY (event, name));
+        CREATE TABLE pgboss.bam (id uuid PRIMARY KEY, created_on <time> NOT NULL);
+        CREATE TABLE pgboss.warning (id uuid PRIMARY KEY, type text NOT NULL, created_on <time> NOT NULL);
+        CREATE TABLE pgboss.queue_stats (id uuid NOT NULL, captured_on <time> NOT NULL, PRIMARY KEY (id, captured_on))
+          PARTITION BY RANGE (captured_on);
+        CREATE TABLE pgboss.job_dependency (child_name text, child_id uuid, parent_name text, parent_id uuid,
+          PRIMARY KEY (child_name, child_id, parent_name, parent_id));
+        CREATE INDEX ON pgboss.job_dependency (parent_name, parent_id);
+        CREATE TYPE pgboss.job_state AS ENUM ('created', 'retry', 'active', 'completed', 'cancelled', 'failed');
+        CREATE TABLE pgboss.job (id uuid, name text, state pgboss.job_state NOT NULL, deletion_seconds int NOT NULL,
+          completed_on <time>, keep_until <time> NOT NULL, PRIMARY KEY (name, id)) PARTITION BY LIST (name);
+        CREATE TABLE pgboss.job_common PARTITION OF pgboss.job DEFAULT;
+    """,
+    "graphile-worker": """
+        CREATE SCHEMA graphile_worker;
+        CREATE TABLE graphile_worker.migrations (id int PRIMARY KEY, ts <time> NOT NULL, breaking boolean NOT NULL);
+        CREATE TABLE graphile_worker._private_job_queues (id int PRIMARY KEY, queue_name text NOT NULL, locked_at <time>);
+        CREATE TABLE graphile_worker._private_tasks (id int PRIMARY KEY, identifier text NOT NULL);
+        CREATE TABLE graphile_worker._private_known_crontabs (identifier text PRIMARY KEY, last_execution <time>);
+        CREATE TABLE graphile_worker._private_jobs (id bigint PRIMARY KEY, job_queue_id int, task_id int NOT NULL,
+          attempts smallint NOT NULL, max_attempts smallint NOT NULL, run_at <time> NOT NULL, locked_at <time>,
+          created_at <time> NOT NULL, updated_at <time> NOT NULL);
+        ALTER TABLE graphile_worker._private_jobs ENABLE ROW LEVEL SECURITY;
+    """,
 }
-"""The columns that matter of each system's tables."""
+"""The columns that matter of each installed system's tables."""
 
 
 def build(database: Database, name: str) -> None:
+    if PROVEN[name].schema_only:
+        PROVEN[name].run("create", database)
+        return
     script = TABLES[name].replace("<time>", TIME[database.store]).replace("<naive>", NAIVE[database.store])
     database.script(script)
 
 
-def decided(folder: Path, *names: str) -> Contract:
-    """A contract that includes some of the catalogue, with every window decided."""
-    windows = {window for name in names for window in SYSTEMS[name].windows}
-    lines = [f'"{window}" = "30d"' for window in sorted(windows)]
+def decided(folder: Path, *names: str, unbounded: str = "30d") -> Contract:
+    """A contract that includes some of the catalogue, with every window decided: `unbounded` where a system has none."""
+    windows = {window: said.own for name in names for window, said in SYSTEMS[name].windows.items()}
+    lines = [f'"{window}" = "{own or unbounded}"' for window, own in sorted(windows.items())]
     included = ", ".join(f'"catalogue:{name}"' for name in names)
     file = folder / "wane.toml"
     file.write_text("\n".join([f"include = [{included}]", "strict = true", "[window]", *lines]), encoding="utf-8")
@@ -74,7 +109,7 @@ def decided(folder: Path, *names: str) -> Contract:
 
 def test_every_contract_is_proven() -> None:
     assert sorted(name for proof in PROOFS.values() for name in proof.contracts) == sorted(catalogue.names())
-    assert sorted(TABLES) == sorted(catalogue.names())
+    assert sorted(TABLES) == sorted(name for name, proof in PROVEN.items() if not proof.schema_only)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -86,12 +121,21 @@ def test_a_window_has_no_default(name: str, tmp_path: Path) -> None:
     assert bool(missing) == bool(SYSTEMS[name].windows)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_contract_fits_its_tables(database: Database, name: str, tmp_path: Path) -> None:
-    build(database, name)
-    with open_store(resolve_url(database.url), read_only=True) as store:
+@ON_STORES
+def test_a_contract_fits_its_tables(empty: Database, name: str, tmp_path: Path) -> None:
+    build(empty, name)
+    with open_store(resolve_url(empty.url), read_only=True) as store:
         found = cover(store, decided(tmp_path, name), strict=True)
     assert [one for one in found if one.code != "no-index"] == [], "indexes are the system's own"
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize("name", ["django-admin", "solid-queue", "solid-queue-batches", "laravel-queue"])
+def test_what_a_system_never_deletes_may_stay_forever(empty: Database, name: str, tmp_path: Path) -> None:
+    build(empty, name)
+    with open_store(resolve_url(empty.url), read_only=True) as store:
+        found = cover(store, decided(tmp_path, name, unbounded="forever"), strict=True)
+    assert [one for one in found if one.code != "no-index"] == []
 
 
 def test_a_name_that_the_catalogue_lacks_is_suggested(tmp_path: Path) -> None:
@@ -102,11 +146,11 @@ def test_a_name_that_the_catalogue_lacks_is_suggested(tmp_path: Path) -> None:
     assert "did you mean 'celery'" in found.fix
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_system_is_recognised_and_its_windows_are_left_to_decide(database: Database, name: str) -> None:
-    build(database, name)
-    database.execute("CREATE TABLE mine (id integer PRIMARY KEY, status text, finished_at text)")
-    with open_store(resolve_url(database.url), read_only=True) as store:
+@ON_STORES
+def test_a_system_is_recognised_and_its_windows_are_left_to_decide(empty: Database, name: str) -> None:
+    build(empty, name)
+    empty.execute("CREATE TABLE mine (id integer PRIMARY KEY, status text, finished_at text)")
+    with open_store(resolve_url(empty.url), read_only=True) as store:
         data = tomllib.loads(propose(store, url_text="x"))
     assert data["include"] == [f"catalogue:{name}"]
     assert data.get("window", {}) == dict.fromkeys(SYSTEMS[name].windows, "DECIDE")

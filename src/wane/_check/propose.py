@@ -95,7 +95,9 @@ class _Proposal:
         self.children = self._children()
         self.examined: dict[tuple[str, str], _Examined] = {}
         self.leads: dict[tuple[str, str], list[TableInfo]] = {}
-        self.systems = [one for one in systems() if self._has(one)]
+        found = [one for one in systems() if self._has(one)]
+        # A later version of a system has the tables of an earlier one, and more.
+        self.systems = [one for one in found if not any(one.recognise.keys() < more.recognise.keys() for more in found)]
         self.catalogued = {
             info.qualified
             for one in self.systems

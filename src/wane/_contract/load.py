@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from wane import catalogue, reference
 from wane._contract.mistakes import Mistakes, describe, key_path, mask
 from wane._contract.model import Contract
-from wane._contract.names import TableName
+from wane._contract.names import TableName, parse_reference
 from wane._contract.positions import scan_lines
 from wane._contract.resolve import SourceFile, resolve
 from wane._contract.settings import SECTIONS
@@ -189,6 +189,17 @@ def _target(item: str, base: Path, mistakes: Mistakes, at: list[object]) -> Path
 
 
 def covered_tables(path: Path) -> list[TableName]:
-    """Return the tables that one file has rules or excuses for; its windows may be undecided."""
+    """Return the tables that one file has rules or excuses for, and those whose rows follow; windows may be undecided."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
-    return [TableName.parse(name) for section in ("table", "excused") for name in data.get(section, {})]
+    named = [TableName.parse(name) for section in ("table", "excused") for name in data.get(section, {})]
+    rules = [rule for table in data.get("table", {}).values() for rule in table.get("rule", {}).values()]
+    return list(dict.fromkeys([*named, *(name for rule in rules for name in _following(rule))]))
+
+
+def _following(entry: dict[str, Any]) -> Iterator[TableName]:
+    for one in entry.get("with", []):
+        if isinstance(one, str):
+            yield parse_reference(one)[0]
+        else:
+            yield TableName.parse(one["table"])
+            yield from _following(one)
