@@ -27,6 +27,7 @@ from wane._db.url import resolve_url
 from wane._keeper import Keeper
 from wane._prune.pace import FAST
 from wane._prune.sweep import Outcome, Sweeper
+from wane.catalogue import systems
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "in_systems"
@@ -116,6 +117,22 @@ PROOFS = {
         "oban",
         POSTGRES,
     ),
+    "procrastinate": Proof(
+        "procrastinate",
+        "procrastinate_jobs.py",
+        ("procrastinate",),
+        (("procrastinate.succeeded", "72h"), ("procrastinate.failed", "120h"), ("procrastinate.cancelled", "168h")),
+        "procrastinate",
+        POSTGRES,
+    ),
+    "pgqueuer": Proof(
+        "pgqueuer",
+        "pgqueuer_queue.py",
+        ("pgqueuer",),
+        (("pgqueuer.failed", "20d"), ("pgqueuer.log", "30d"), ("pgqueuer.statistics", "40d")),
+        "pgqueuer",
+        POSTGRES,
+    ),
     # Systems of other languages.
     "pg-boss": Proof(
         "pg-boss",
@@ -155,6 +172,13 @@ PROOFS = {
     "good-job": Proof("", "good_job", ("good-job",), own("good-job"), stores=POSTGRES),
     "laravel-queue": Proof("", "laravel_queue", ("laravel-queue",), LARAVEL),
 }
+
+
+def prepare(proof: Proof, database: Database) -> None:
+    """Change what the catalogue says has to be changed before the first sweep."""
+    for system in systems():
+        for statement in system.prepare if system.name in proof.contracts else ():
+            database.execute(statement)
 
 
 @contextmanager
@@ -210,6 +234,7 @@ def sweep(database: Database, file: Path) -> int:
         keeper.enable()
         swept = Sweeper(store, contract, pace=FAST, unattended=False).sweep()
     assert {one.outcome for one in swept.rules} == {Outcome.DONE}, swept
+    assert all(one.rows for one in swept.rules), f"a rule took nothing: {swept}"
     return sum(one.rows for one in swept.rules)
 
 
@@ -225,3 +250,18 @@ def differences(theirs: dict[str, list[str]], ours: dict[str, list[str]]) -> dic
         for name in sorted({*theirs, *ours})
         if theirs.get(name) != ours.get(name)
     }
+
+
+def unquoted(name: str) -> str:
+    """The name of a table as a contract has it."""
+    return name.replace('"', "").removeprefix("public.")
+
+
+Contents = dict[str, list[str]]
+
+
+def more(before: Contents, theirs: Contents, ours: Contents, name: str) -> int:
+    """How many more rows of a table Wane left than the cleaner: all that the cleaner left as they were, and others."""
+    assert set(ours[name]) <= set(before[name])
+    assert set(theirs[name]) & set(before[name]) <= set(ours[name])
+    return len(ours[name]) - len(theirs[name])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from catalogue.proving import PROOFS, contents, copies, differences, plain, sweep
+from catalogue.proving import PROOFS, contents, copies, differences, plain, prepare, sweep
 from servers import Database
 
 CASES = [
@@ -29,6 +29,7 @@ def test_a_sweep_leaves_what_the_cleaner_leaves(name: str, store: str, empty: Da
     before = contents(empty)
     with copies(empty, tmp_path) as (theirs, ours):
         proof.run("clean", theirs)
+        prepare(proof, ours)
         left = sweep(ours, proof.contract(tmp_path))
         cleaned, swept = contents(theirs), contents(ours)
         for table in cleaned:

@@ -98,12 +98,8 @@ class _Proposal:
         found = [one for one in systems() if self._has(one)]
         # A later version of a system has the tables of an earlier one, and more.
         self.systems = [one for one in found if not any(one.recognise.keys() < more.recognise.keys() for more in found)]
-        self.catalogued = {
-            info.qualified
-            for one in self.systems
-            for name in covered_tables(contract_path(one.name))
-            if (info := self.schema.find(name.schema, name.name)) is not None
-        }
+        covered = [name for one in self.systems for name in covered_tables(contract_path(one.name))]
+        self.catalogued = {key for key, shown in self.names.items() if any(name.covers(shown) for name in covered)}
 
     def text(self) -> str:
         tables: list[str] = []
@@ -166,6 +162,8 @@ class _Proposal:
         for one in self.systems:
             named = sorted(str(name) for name in covered_tables(contract_path(one.name)))
             yield toml.comment(f"{one.title}: {', '.join(named)}. Compared with {one.cleaner}.")
+            for statement in one.prepare:
+                yield toml.comment(f"Once, before the first sweep: {statement}")
         yield f"include = {toml.value([f'catalogue:{one.name}' for one in self.systems])}"
 
     def _windows(self) -> Iterator[str]:
@@ -174,7 +172,7 @@ class _Proposal:
             return
         yield "[window]"
         for name, said in windows.items():
-            own = f"Its own cleaner uses {toml.text(said.own)}" if said.own else "It has no cleaner of its own"
+            own = f"Its own cleaner uses {toml.text(said.own)}" if said.own else "It deletes none by itself"
             yield toml.comment(f"{own} ({said.why}).")
             yield f"{toml.key(name)} = {_OPEN}"
 

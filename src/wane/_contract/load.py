@@ -189,17 +189,18 @@ def _target(item: str, base: Path, mistakes: Mistakes, at: list[object]) -> Path
 
 
 def covered_tables(path: Path) -> list[TableName]:
-    """Return the tables that one file has rules or excuses for, and those whose rows follow; windows may be undecided."""
+    """Return the tables that one file has rules or excuses for, or lets follow others; its windows may be undecided."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     named = [TableName.parse(name) for section in ("table", "excused") for name in data.get(section, {})]
     rules = [rule for table in data.get("table", {}).values() for rule in table.get("rule", {}).values()]
-    return list(dict.fromkeys([*named, *(name for rule in rules for name in _following(rule))]))
+    return list(dict.fromkeys([*named, *(name for rule in rules for name in _followers(rule))]))
 
 
-def _following(entry: dict[str, Any]) -> Iterator[TableName]:
-    for one in entry.get("with", []):
-        if isinstance(one, str):
-            yield parse_reference(one)[0]
+def _followers(entry: dict[str, Any]) -> Iterator[TableName]:
+    """Return the tables that leave with the rows of a rule, or of a follower."""
+    for follower in entry.get("with", []):
+        if isinstance(follower, str):
+            yield parse_reference(follower)[0]
         else:
-            yield TableName.parse(one["table"])
-            yield from _following(one)
+            yield TableName.parse(follower["table"])
+            yield from _followers(follower)

@@ -35,6 +35,8 @@ class CataloguedSystem:
     recognise: Mapping[str, tuple[str, ...]]
     """Tables that it has, each with some of its columns."""
     windows: Mapping[str, OwnWindow]
+    prepare: tuple[str, ...]
+    """Statements that its tables need once, before the first sweep."""
 
 
 @cache
@@ -48,6 +50,7 @@ def systems() -> tuple[CataloguedSystem, ...]:
             one["cleaner"],
             {table: tuple(columns) for table, columns in one["recognise"].items()},
             {window: OwnWindow(**said) for window, said in one.get("window", {}).items()},
+            tuple(one.get("prepare", ())),
         )
         for name, one in sorted(data.items())
     )
