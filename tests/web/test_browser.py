@@ -6,21 +6,18 @@ It needs Debian's `chromium`; where that is not installed, these tests are skipp
 from __future__ import annotations
 
 import shutil
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
-from starlette.applications import Starlette
 
 from prune.keeping import ago, insert, jobs, keeping, rule, table
 from servers import SqliteDatabase
 from wane._contract.model import Table
 from wane.web import console, create_token
 from wane.web._pages import PAGES
+from web.serving import served
 
 CHROMIUM = shutil.which("chromium")
 WIDTHS = (360, 1440)
@@ -30,23 +27,6 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
     pytest.mark.slow,
 ]
-
-
-@contextmanager
-def served(app: Starlette) -> Iterator[str]:
-    """Serve an application on a free port, from a thread."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        port = listening.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on", ws="none"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @pytest.fixture(scope="module")

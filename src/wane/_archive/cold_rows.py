@@ -57,6 +57,9 @@ class Request:
     """What `where` means, if it needs no Spark."""
     limit: int | None
     files: Sequence[FileToRead]
+    """The files that are read."""
+    of_files: int
+    """How many files the table has."""
 
     @property
     def plain(self) -> bool:
@@ -80,15 +83,15 @@ def request(
     if where is not None:
         require_short(where)
     condition = plain_condition(where, kinds, settings)
-    files = all_files(cold, table)
-    if where is None and limit is not None:
-        files = list(_enough(files, limit))
+    every = all_files(cold, table)
+    files = list(_enough(every, limit)) if where is None and limit is not None else every
     files = without_others(files, condition)
     for file in files:
         if not file.as_logged:
             raise untrusted(file.path)
     chosen = list(columns or kinds)
-    return Request(cold.folder, kinds, table.schema().to_json(), chosen, where, condition, limit, files)
+    schema = table.schema().to_json()
+    return Request(cold.folder, kinds, schema, chosen, where, condition, limit, files, len(every))
 
 
 def _enough(files: Sequence[FileToRead], limit: int) -> Iterator[FileToRead]:
@@ -100,14 +103,34 @@ def _enough(files: Sequence[FileToRead], limit: int) -> Iterator[FileToRead]:
         limit -= file.logged.rows
 
 
+@dataclass(frozen=True, slots=True)
+class FilesRead:
+    """What a query reads: files that can hold a row that it asks for, below the folder of the archive's table."""
+
+    names: tuple[str, ...]
+    bytes: int
+    of_files: int
+    """How many files the table has; the others were skipped."""
+    on_spark: bool
+
+
 class ColdRows(ABC):
     """Archived rows: month by month, in each the order of its files, and in each file the order of its rows.
 
     Times with a zone are in UTC, and have none.
     """
 
+    on_spark: bool
+
     def __init__(self, asked: Request) -> None:
         self._asked = asked
+
+    @property
+    def files(self) -> FilesRead:
+        """Return which files are read, at most: a limit that is reached early ends it early."""
+        asked = self._asked
+        names = tuple(file.path.relative_to(asked.folder).as_posix() for file in asked.files)
+        return FilesRead(names, asked.bytes, asked.of_files, self.on_spark)
 
     @property
     def columns(self) -> list[str]:
@@ -132,6 +155,8 @@ class ColdRows(ABC):
 
 class PlainRows(ColdRows):
     """Rows that are read in this process."""
+
+    on_spark = False
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return islice(self._rows(), self._asked.limit)
@@ -162,6 +187,8 @@ def _plain(column: Any) -> Any:
 
 class SparkRows(ColdRows):
     """Rows that Spark reads, some files at a time, so that a limit that is reached early ends it early."""
+
+    on_spark = True
 
     def __init__(self, spark: SparkSession, asked: Request) -> None:
         super().__init__(asked)

@@ -342,6 +342,7 @@ class Archive:
         into: str | None = None,
         on_conflict: str = "refuse",
         protect: timedelta | None = None,
+        most: Mapping[str, int] | None = None,
         dry_run: bool = False,
         pace: Pace | None = None,
         starting: Starting = lambda _: None,
@@ -349,7 +350,8 @@ class Archive:
         """Restore archived rows with what left with them, chosen by a condition, by their sweep, or by keys.
 
         Into the hot table they move; into a side table they are copied. Restored rows are held against sweeps for
-        `protect` (seven days by default). Safe to repeat after any interruption.
+        `protect` (seven days by default). With `most`, such as `chosen` of a dry run, more rows of a table than it says
+        raise PlanError, and none comes back. Safe to repeat after any interruption.
         """
         chosen = find_table(self._contract, table)
         if not any(name == chosen for name, _ in self._rules()):
@@ -383,6 +385,7 @@ class Archive:
             into=into,
             on_conflict=OnConflict(on_conflict),
             protect=PROTECT if protect is None else protect,
+            most=most,
             dry_run=dry_run,
         )
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from wane._archive.targets import Beside, RestoreTables, beside, find_tables, ma
 from wane._contract.model import Table
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger
-from wane.errors import ArchiveBusy, ArchiveError, BindError, StoreError, WrongArgument
+from wane.errors import ArchiveBusy, ArchiveError, BindError, PlanError, StoreError, WrongArgument
 from wane.events import RowsRestored, WorkProgressed
 
 PROTECT = timedelta(days=7)
@@ -59,6 +59,7 @@ class Restorer:
         into: str | None = None,
         on_conflict: OnConflict = OnConflict.REFUSE,
         protect: timedelta = PROTECT,
+        most: Mapping[str, int] | None = None,
         dry_run: bool = False,
     ) -> Restored:
         """Restore chosen rows, with what left with them; first what an earlier restore of the table left
@@ -76,7 +77,8 @@ class Restorer:
             new = _Restore(self, table, into, lease)
             if into is None and protect:
                 new.require_protectable()
-            return new.begin(choice, inputs, on_conflict, protect if into is None else timedelta(0), dry_run=dry_run)
+            protect = protect if into is None else timedelta(0)
+            return new.begin(choice, inputs, on_conflict, protect, most=most, dry_run=dry_run)
 
     def finish(self, table: Table, lease: Lease) -> None:
         """Resume a restore of the table that was left unfinished, if there is one."""
@@ -187,6 +189,7 @@ class _Restore:
         on_conflict: OnConflict,
         protect: timedelta,
         *,
+        most: Mapping[str, int] | None,
         dry_run: bool,
     ) -> Restored:
         """Choose rows, compare them with the table, and restore them."""
@@ -203,6 +206,7 @@ class _Restore:
             with writing(self.folder):
                 pieces = executor.stage(self.hot.parts, choice, folder, self.context.contract.spark.range_rows)
             chosen = self._chosen(folder, len(pieces))
+            _require_no_more(chosen, most)
             would = self._compare(tables, folder, len(pieces), on_conflict)
             if dry_run or not pieces:
                 return Restored(
@@ -468,3 +472,10 @@ class _Restore:
 
 def _numbered(task: Callable[[int], str], numbers: list[int]) -> Callable[[int], str]:
     return lambda position: task(numbers[position])
+
+
+def _require_no_more(chosen: Mapping[str, int], most: Mapping[str, int] | None) -> None:
+    """Raise if more rows of a table are chosen than may be."""
+    for table, rows in chosen.items():
+        if most is not None and rows > (shown := most.get(table, 0)):
+            raise PlanError(f"{rows:,} rows of {table} are chosen, and {shown:,} were shown", "plan it again")

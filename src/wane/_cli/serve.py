@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -12,6 +13,9 @@ from wane._cli.harness import Call, CommandResult, command
 from wane._cli.output import print_line
 from wane._keeper import database_url
 from wane.errors import WrongArgument
+
+if TYPE_CHECKING:
+    from wane.web._proxy import TrustedProxy
 
 app = typer.Typer()
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -30,10 +34,30 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME", help="A name under which it is reached, beside the address; repeatable."),
     ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="An address or network of a proxy in front of it; repeatable."),
+    ] = None,
+    user_header: Annotated[
+        str | None,
+        typer.Option(metavar="HEADER", help="The header in which the proxy names the user it has signed in."),
+    ] = None,
+    groups_header: Annotated[
+        str | None, typer.Option(metavar="HEADER", help="The header with the user's groups, separated by commas.")
+    ] = None,
+    grant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHO=ROLE",
+            help="The role of a user of the proxy, of a group (@GROUP), or of everyone (*); repeatable.",
+        ),
+    ] = None,
 ) -> CommandResult | None:
     """Serve the console and the HTTP API until a signal. Without --auth it only reads, and only this machine sees it."""
     if host not in _LOOPBACK and not authentication:
         raise typer.BadParameter(f"{host} is reached from other machines: add --auth", param_hint="--host")
+    if proxy and not authentication:
+        raise typer.BadParameter("a trusted proxy needs --auth", param_hint="--proxy")
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
         raise WrongArgument(
@@ -46,8 +70,33 @@ def serve(
     contract = call.load()
     database_url(call.url, contract)  # A missing database is reported before anything listens.
     names = {*LOOPBACK, host, *(host_name or ())}
-    served = console(contract, url=call.url, authentication=authentication, host_names=names)
+    trusted = _trusted(proxy or (), user_header, groups_header, grant or ())
+    served = console(contract, url=call.url, authentication=authentication, host_names=names, proxy=trusted)
     shown = f"[{host}]" if ":" in host else host
     print_line(f"console: {escape(f'http://{shown}:{port}/')}")
-    uvicorn.run(served, host=host, port=port, log_level="warning", server_header=False, timeout_keep_alive=10)
+    uvicorn.run(
+        served,
+        host=host,
+        port=port,
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=10,
+        # A header of the proxy counts by the address of the connection, so uvicorn must not replace that.
+        proxy_headers=trusted is None,
+    )
     return None
+
+
+def _trusted(
+    addresses: Sequence[str], user_header: str | None, groups_header: str | None, grants: Sequence[str]
+) -> TrustedProxy | None:
+    from wane.web._proxy import TrustedProxy
+
+    if not addresses:
+        if user_header or groups_header or grants:
+            raise typer.BadParameter("only a proxy may name users: name its address", param_hint="--proxy")
+        return None
+    pairs = [text.rpartition("=")[::2] for text in grants]
+    if unclear := [text for text, (who, _) in zip(grants, pairs, strict=True) if not who]:
+        raise typer.BadParameter(f"{unclear[0]!r} is not WHO=ROLE", param_hint="--grant")
+    return TrustedProxy(addresses, user_header=user_header, groups_header=groups_header, grants=dict(pairs))

@@ -22,7 +22,7 @@ from wane._db.schema import Column, Schema, TableInfo
 from wane._db.statement import Dialect, Execute, Parameters, Statement, Types
 from wane._db.transaction import Transaction
 from wane._db.url import DatabaseUrl
-from wane.errors import NotMigrated
+from wane.errors import NotMigrated, TimedOut
 
 R = TypeVar("R")
 
@@ -79,11 +79,18 @@ class Store(Closable):
     own_activity: Activity
     """By how much one transaction that changes something, and one reading of `activity`, let it grow."""
 
+    interrupted = False
+    """Whether `interrupt` was called."""
+
     # What each store implements
 
     @abstractmethod
     def close(self) -> None:
         """Close every connection."""
+
+    @abstractmethod
+    def _cancel(self) -> None:
+        """Cancel the statement that runs now, if there is one."""
 
     @abstractmethod
     def now(self) -> datetime:
@@ -246,6 +253,18 @@ class Store(Closable):
         """Bring Wane's own tables up to date, once, however many processes try at a time; return what was applied."""
 
     # What all stores share
+
+    def interrupt(self) -> None:
+        """Cancel what another thread reads, from this one: the statement that runs, and any after it, raise TimedOut.
+
+        For stores that only read. Close it then: a late cancellation may hit the next statement.
+        """
+        self.interrupted = True
+        self._cancel()
+
+    def _require_uninterrupted(self) -> None:
+        if self.interrupted:
+            raise TimedOut("the read was cancelled")
 
     def pending_migrations(self) -> list[Migration]:
         """Return what `migrate` would apply, as SQL for users to run: with the list of migrations and the entries in it."""

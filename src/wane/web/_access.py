@@ -35,7 +35,7 @@ class AccessRole(StrEnum):
     OPERATOR = "operator"
     """Hold rows and release holds, settle dead letters, use the queue, sweep what is due, turn sweeps off."""
     ADMIN = "admin"
-    """Turn sweeps on, and approve what the fuse stops."""
+    """Turn sweeps on, approve what the fuse stops, and restore archived rows."""
 
     def includes(self, other: AccessRole) -> bool:
         """Return whether this role may do what another may."""
@@ -51,7 +51,10 @@ class Identity:
     role: AccessRole
     form_key: str = field(default="", repr=False)
     """What a form of this identity must contain; "" if it may submit none."""
-    by_cookie: bool = False
+    in_browser: bool = False
+    """Whether a browser sends what identifies it, also with forms of other sites."""
+    signs_out: bool = False
+    """Whether it signed in here."""
 
 
 ANYONE = Identity("anonymous", AccessRole.VIEWER)
@@ -105,7 +108,7 @@ def identify(store: Store, text: str, *, by_cookie: bool) -> Identity | None:
     token, expected = found if found is not None else (None, _hash(""))
     if not hmac.compare_digest(given, expected) or token is None or not _valid(token, store.now()):
         return None
-    return Identity(token.name, AccessRole(token.role), form_key(text), by_cookie)
+    return Identity(token.name, AccessRole(token.role), form_key(text), in_browser=by_cookie, signs_out=by_cookie)
 
 
 def form_key(text: str) -> str:

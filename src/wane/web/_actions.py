@@ -6,7 +6,6 @@ What takes rows, or lets sweeps take them, is confirmed by the table's name, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,21 +15,12 @@ from wane._contract.lookup import find_table
 from wane._keeper import Keeper
 from wane.errors import NotAllowed, PlanError, WrongArgument
 from wane.queue import Answered
-from wane.web._call import WebCall, parse_key_text, parse_time_text
+from wane.web._call import WebCall, parse_key_columns, parse_time_text, require_confirmed
 
-ALL = "all tables"
-"""What confirms an action on every table."""
 _OLDEST_PLAN = timedelta(hours=1)
 _SWEEP_SECONDS = 60.0
 """A sweep stops after its batch when it has taken this long; the rest leaves with the next one."""
 _FUSE_SECONDS = 10.0
-
-
-def _confirmed(call: WebCall, table: str | None) -> None:
-    """Raise unless the one who asks typed the table's name."""
-    wanted = ALL if table is None else table
-    if call.text("confirm") != wanted:
-        raise WrongArgument(f"this is confirmed by {wanted!r}", f"give `confirm` as {wanted!r}")
 
 
 def enable(keeper: Keeper, call: WebCall) -> Any:
@@ -45,7 +35,7 @@ def disable(keeper: Keeper, call: WebCall) -> Any:
 
 def _set_flag(keeper: Keeper, call: WebCall, *, enabled: bool) -> Any:
     table = call.text("table")
-    _confirmed(call, table)
+    require_confirmed(call, table)
     mine = call.acting(keeper)
     flag = mine.enable(table) if enabled else mine.disable(table)
     mine.record_action("enable" if enabled else "disable", table, {"flag": flag})
@@ -56,7 +46,7 @@ def sweep(keeper: Keeper, call: WebCall) -> Any:
     """Take what a plan of one table lists, as it was shown."""
     table = call.required("table")
     find_table(keeper.contract, table)
-    _confirmed(call, table)
+    require_confirmed(call, table)
     mine = call.acting(keeper)
     made_at, shown = _made_at(mine, call), call.whole("rows")
     if shown is None:
@@ -99,7 +89,7 @@ def approve(keeper: Keeper, call: WebCall) -> Any:
     """Approve what the fuse stops of one table, if no more is due than was shown."""
     table, shown = call.required("table"), call.whole("rows")
     find_table(keeper.contract, table)
-    _confirmed(call, table)
+    require_confirmed(call, table)
     mine = call.acting(keeper)
     review = mine.review(table, seconds=_FUSE_SECONDS)
     due = sum(one.step.due.rows for one in review.rules if one.step.due is not None)
@@ -111,9 +101,7 @@ def approve(keeper: Keeper, call: WebCall) -> Any:
 def hold(keeper: Keeper, call: WebCall) -> Any:
     """Hold a row, or without a key the whole table."""
     table, reason, key = call.required("table"), call.required("reason"), call.text("key")
-    parsed = None if key is None else parse_key_text(key)
-    if parsed is not None and not isinstance(parsed, Mapping):
-        raise WrongArgument("the key has no column", "write COLUMN=VALUE for each column, separated by commas")
+    parsed = None if key is None else parse_key_columns(key)
     ends = call.text("ends_at")
     mine = call.acting(keeper)
     made = mine.hold(table, parsed, reason=reason, ends_at=None if ends is None else parse_time_text(ends, "ends_at"))
@@ -124,7 +112,7 @@ def hold(keeper: Keeper, call: WebCall) -> Any:
 def release(keeper: Keeper, call: WebCall) -> Any:
     """Release a hold by its number; the table's name confirms it."""
     number, table = call.whole("hold"), call.required("table")
-    _confirmed(call, table)
+    require_confirmed(call, table)
     if number is None or number not in {one.id for one in keeper.holds(table, limit=10_000)}:
         raise WrongArgument(f"{table} has no hold {number}", "the page of the table lists its holds")
     mine = call.acting(keeper)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -32,16 +32,21 @@ from wane.web import _words as words
 from wane.web._access import ANYONE, COOKIE, AccessRole, Identity, identify
 from wane.web._call import WebCall, parse_body
 from wane.web._endpoints import ENDPOINTS, FORMS, PREFIX, Endpoint, openapi
+from wane.web._jobs import ArchiveJobs
 from wane.web._pages import PAGES, ConsolePage
 from wane.web._plain import as_json, plain
 from wane.web._pool import KeeperPool
 from wane.web._problems import RequestRefused, problem_of, status_of
+from wane.web._proxy import TrustedProxy
 from wane.web._resources import audit_row, read_trail
 from wane.web._shield import Rates, Shield, TooLarge
 from wane.web._words import FILTERS
 
+R = TypeVar("R")
+
 _STATIC = Path(__file__).with_name("static")
 _MOST_EXPORTED = 10_000
+_REFRESH_SECONDS = 15
 _COLUMNS = (
     "id",
     "executed_at",
@@ -61,10 +66,15 @@ _COLUMNS = (
 class Web:
     """The console of one contract on one database."""
 
-    def __init__(self, contract: Contract, url: str | None, *, authentication: bool) -> None:
+    def __init__(
+        self, contract: Contract, url: str | None, *, authentication: bool, proxy: TrustedProxy | None = None
+    ) -> None:
         self.contract = contract
         self.authentication = authentication
-        self.pool = KeeperPool(partial(open_keeper, url, contract=contract))
+        self.proxy = proxy
+        open_one = partial(open_keeper, url, contract=contract)
+        self.pool = KeeperPool(open_one)
+        self.jobs = ArchiveJobs(open_one)
         self.templates = Environment(
             loader=PackageLoader("wane.web"),
             autoescape=True,
@@ -80,7 +90,7 @@ class Web:
     def app(self, host_names: Collection[str], rates: Rates) -> Starlette:
         return Starlette(
             routes=list(self._routes()),
-            middleware=[Middleware(Shield, hosts={one.lower() for one in host_names}, rates=rates)],
+            middleware=[Middleware(Shield, hosts={one.lower() for one in host_names}, rates=rates, proxy=self.proxy)],
             exception_handlers={
                 WaneError: self._failed,
                 RequestRefused: self._failed,
@@ -97,6 +107,7 @@ class Web:
         yield
         if self._metrics is not None:
             self._metrics.close()
+        self.jobs.close()
         self.pool.close()
 
     def _routes(self) -> Iterator[Route | Mount]:
@@ -135,6 +146,8 @@ class Web:
     async def _identity(self, request: Request) -> Identity | None:
         if not self.authentication:
             return ANYONE
+        if self.proxy is not None and (named := self.proxy.identify(request.scope)) is not None:
+            return named
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         by_cookie = scheme.lower() != "bearer"
         text = request.cookies.get(COOKIE, "") if by_cookie else given.strip()
@@ -145,7 +158,10 @@ class Web:
         if request.method != "GET":
             body = parse_body(await request.body(), request.headers.get("content-type", "application/json"))
             _require_own_form(request, identity, body)
-        return WebCall(identity, dict(request.query_params), body, request.path_params)
+        cross_site = request.headers.get("sec-fetch-site") == "cross-site"
+        return WebCall(
+            identity, dict(request.query_params), body, request.path_params, jobs=self.jobs, cross_site=cross_site
+        )
 
     async def _login_page(self, request: Request) -> Response:
         return self._render(request, "login.html", {"problem": None}, title="Sign in")
@@ -173,12 +189,14 @@ class Web:
 
     async def _answer(self, endpoint: Endpoint, request: Request, identity: Identity) -> Response:
         call = await self._call(request, identity)
-        found = await self.pool.run(lambda keeper: as_json(endpoint.answer(keeper, call)))
+        found = await self._run(request, lambda keeper: as_json(endpoint.answer(keeper, call)))
         return Response(found, media_type="application/json")
 
     async def _act(self, endpoint: Endpoint, request: Request, identity: Identity) -> Response:
         call = await self._call(request, identity)
         done = await self.pool.run(lambda keeper: plain(endpoint.answer(keeper, call)))
+        if "job" in done:
+            return RedirectResponse(f"{_root(request)}/archive/jobs/{done['job']['id']}", status_code=303)
         context = {"says": endpoint.says, "done": done, "table": call.text("table"), "pool": call.text("pool")}
         return self._render(request, "done.html", context, title="Done", identity=identity)
 
@@ -190,7 +208,13 @@ class Web:
             context = {"page": page, "shown": keeper.store.shown, **page.read(keeper, call)}
             return self._render(request, page.template, context, title=page.title, identity=identity)
 
-        return await self.pool.run(render)
+        return await self._run(request, render)
+
+    async def _run(self, request: Request, work: Callable[[Keeper], R]) -> R:
+        """Run the work of a request; what only reads ends when its client goes away."""
+        if request.method != "GET":
+            return await self.pool.run(work)
+        return await self.pool.read(work, partial(_disconnected, request))
 
     def _render(
         self,
@@ -203,9 +227,12 @@ class Web:
         identity: Identity | None = None,
     ) -> Response:
         paused = request.query_params.get("pause") == "1"
+        page = context.get("page")
         common = {
             "root": _root(request),
             "here": request.url.path,
+            "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "refresh_seconds": None if paused or page is None or not page.refreshes else _REFRESH_SECONDS,
             "title": title,
             "pages": [one for one in PAGES if one.listed],
             "identity": identity,
@@ -220,7 +247,7 @@ class Web:
 
     async def _export(self, kind: str, request: Request, identity: Identity) -> Response:
         call = await self._call(request, identity)
-        entries = await self.pool.run(lambda keeper: read_trail(keeper, call, _MOST_EXPORTED))
+        entries = await self._run(request, lambda keeper: read_trail(keeper, call, _MOST_EXPORTED))
         rows = [plain(audit_row(one)) for one in entries]
         name = {"content-disposition": f'attachment; filename="wane-runs.{kind}"'}
         if kind == "json":
@@ -305,6 +332,12 @@ def _may(identity: Identity | None, action: str) -> bool:
     return identity is not None and bool(identity.form_key) and identity.role.includes(FORMS[f"/{action}"].role)
 
 
+async def _disconnected(request: Request) -> None:
+    """Return when the client of a request has gone away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 def _root(request: Request) -> str:
     return str(request.scope.get("root_path", ""))
 
@@ -328,7 +361,7 @@ def _require_own_form(request: Request, identity: Identity, body: dict[str, Any]
             403, "ReadOnly", "without authentication the console only reads", "start it with `wane serve --auth`"
         )
     _require_same_origin(request)
-    if identity.by_cookie and not hmac.compare_digest(str(body.pop("form_key", "")), identity.form_key):
+    if identity.in_browser and not hmac.compare_digest(str(body.pop("form_key", "")), identity.form_key):
         raise RequestRefused(
             403, "CrossSite", "the form does not belong to this session", "reload the page and try again"
         )

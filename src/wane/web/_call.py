@@ -14,7 +14,10 @@ from wane._arguments import require_limit, require_text
 from wane._keeper import Keeper
 from wane.errors import WrongArgument
 from wane.web._access import Identity
+from wane.web._jobs import ArchiveJobs
 
+ALL = "all tables"
+"""What confirms an action on every table."""
 _MOST_FIELDS = 200
 _MOST_TEXT = 10_000
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -29,10 +32,18 @@ class WebCall:
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
     path: Mapping[str, str] = field(default_factory=dict)
+    jobs: ArchiveJobs = field(kw_only=True)
+    cross_site: bool = False
+    """Whether a page of another site sent it, as the browser reports."""
+
+    @property
+    def actor(self) -> str:
+        """Return the name under which the audit trail records what the one who asks does."""
+        return f"{self.identity.name} (web)"
 
     def acting(self, keeper: Keeper) -> Keeper:
         """Return a keeper whose actions the audit trail records under the name of the one who asks."""
-        return Keeper(keeper.contract, keeper.store, actor=f"{self.identity.name} (web)")
+        return Keeper(keeper.contract, keeper.store, actor=self.actor)
 
     def text(self, name: str) -> str | None:
         """Return a value of the address or of the body; None if it is missing or empty."""
@@ -88,6 +99,21 @@ def parse_key_text(text: str) -> object:
     if all(equals and column.strip() for column, equals, _ in pairs):
         return {column.strip(): value for column, _, value in pairs}
     return text
+
+
+def parse_key_columns(text: str) -> Mapping[str, str]:
+    """Return a key by its columns; refuse a value without its column."""
+    parsed = parse_key_text(text)
+    if not isinstance(parsed, Mapping):
+        raise WrongArgument("the key has no column", "write COLUMN=VALUE for each column, separated by commas")
+    return parsed
+
+
+def require_confirmed(call: WebCall, table: str | None) -> None:
+    """Raise unless the one who asks typed the table's name."""
+    wanted = ALL if table is None else table
+    if call.text("confirm") != wanted:
+        raise WrongArgument(f"this is confirmed by {wanted!r}", f"give `confirm` as {wanted!r}")
 
 
 def parse_time_text(text: str, name: str) -> datetime:

@@ -11,6 +11,7 @@ from wane._keeper import Keeper
 from wane.claims import WorkState
 from wane.queue import MessageState
 from wane.web import _actions as act
+from wane.web import _archive as archive
 from wane.web import _resources as read
 from wane.web._access import AccessRole
 from wane.web._call import WebCall
@@ -121,6 +122,22 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _LIMIT,
     ),
     _get("/archive", "Read the archive's tables, sweeps and restores.", read.archive, _LIMIT),
+    _get(
+        "/archive/query",
+        "Query archived rows: begins a job, or returns that of the same question; ask again until it is done.",
+        archive.query,
+        Value("table", "A table of the archive.", required=True),
+        Value("where", "A condition over the row's columns in Spark's SQL; all rows if left out."),
+        Value("columns", "Some columns, separated by commas; all if left out."),
+        Value("limit", "The most rows: 1 to 1000, 50 if left out.", kind="integer"),
+    ),
+    _get("/archive/jobs", "List queries and restores that this process began, newest first.", archive.jobs, _LIMIT),
+    _get(
+        "/archive/job",
+        "Read one of them, with its result.",
+        archive.job,
+        Value("job", "Its id.", required=True),
+    ),
     _get("/partitions", "List partitioned tables and their months (PostgreSQL).", read.partitions),
     _get("/contract", "Read the contract in words, its fingerprint, and what does not fit.", read.contract),
     _post("/enable", AccessRole.ADMIN, "Turn sweeps on: one table's, or all of them.", act.enable, _ANY, _CONFIRM),
@@ -164,6 +181,40 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _ONE,
         _CONFIRM,
         Value("hold", "Its number.", required=True, kind="integer", inside="body"),
+    ),
+    _post(
+        "/archive/plan-restore",
+        AccessRole.ADMIN,
+        "Begin to plan a restore by key, month or sweep: what would come back. Changes nothing.",
+        archive.plan_restore,
+        _ONE,
+        Value("key", "COLUMN=VALUE for each column of the key, separated by commas.", inside="body"),
+        Value("month", "A month of the archive, such as 2026-01.", inside="body"),
+        Value("sweep", "The number of the sweep that archived them.", kind="integer", inside="body"),
+        Value(
+            "on_conflict",
+            "If another row has a key: restore nothing, leave that row, or replace it. `refuse` if left out.",
+            among=archive.CONFLICTS,
+            inside="body",
+        ),
+    ),
+    _post(
+        "/archive/restore",
+        AccessRole.ADMIN,
+        "Begin the restore that a plan showed, and no more rows than it showed.",
+        archive.restore,
+        _ONE,
+        _CONFIRM,
+        Value("plan", "The id of the plan's job.", required=True, inside="body"),
+    ),
+    _post(
+        "/archive/cancel-restore",
+        AccessRole.ADMIN,
+        "Begin to end an unfinished restore where it is.",
+        archive.cancel_restore,
+        _ONE,
+        _CONFIRM,
+        Value("restore", "Its number.", required=True, kind="integer", inside="body"),
     ),
     _queue("/requeue", "Deliver a dead letter again.", act.requeue, _MESSAGE),
     _queue("/resolve", "Mark a dead letter as dealt with.", act.resolve, _MESSAGE),

@@ -16,10 +16,14 @@ from wane.observe._growth import TableGrowth
 from wane.observe._health import TableHealth
 from wane.web import _resources as read
 from wane.web._access import AccessRole
+from wane.web._archive import ask
 from wane.web._call import WebCall, parse_key_text
 from wane.web._charts import age_chart, growth_chart
+from wane.web._jobs import ArchiveJob
 
 _RUNS = 50
+_JOB_SECONDS = 2
+"""How often the page of an unfinished job refreshes."""
 _SEVERITIES = list(Severity)
 _UNKNOWN = -1.0
 
@@ -151,7 +155,32 @@ def claims(keeper: Keeper, call: WebCall) -> dict[str, Any]:
 
 
 def archive(keeper: Keeper, call: WebCall) -> dict[str, Any]:
-    return {"archive": read.archive(keeper, call), "declared": keeper.contract.archive_url is not None}
+    found = read.archive(keeper, call)
+    return {
+        "archive": found,
+        "declared": keeper.contract.archive_url is not None,
+        "asked": _asked(call),
+        "names": [one.table for one in found["tables"]],
+        "restorable": read.restorable(keeper.contract),
+        "jobs": [one.summary() for one in call.jobs.newest(10)],
+    }
+
+
+def _asked(call: WebCall) -> dict[str, str]:
+    return {name: call.text(name) or "" for name in ("table", "where", "columns", "limit")}
+
+
+def archive_query(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    job = ask(keeper, call)
+    return {**_job_page(job), "asked": _asked(call), "names": [job.table]}
+
+
+def archive_job(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    return _job_page(call.jobs.find(call.path["job"]))
+
+
+def _job_page(job: ArchiveJob) -> dict[str, Any]:
+    return {"job": job.document(), "refresh_seconds": _JOB_SECONDS if job.unfinished else None}
 
 
 def partitions(keeper: Keeper, call: WebCall) -> dict[str, Any]:
@@ -179,6 +208,8 @@ PAGES: tuple[ConsolePage, ...] = (
     ConsolePage("/queue", "Queue", "queue.html", queue),
     ConsolePage("/claims", "Claims", "claims.html", claims),
     ConsolePage("/archive", "Archive", "archive.html", archive),
+    ConsolePage("/archive/query", "Query", "archive_job.html", archive_query, listed=False),
+    ConsolePage("/archive/jobs/{job}", "Job", "archive_job.html", archive_job, listed=False),
     ConsolePage("/partitions", "Partitions", "partitions.html", partitions),
     ConsolePage("/executors", "Executors", "executors.html", executors, refreshes=True),
     ConsolePage("/contract", "Contract", "contract.html", contract),

@@ -9,6 +9,7 @@ from typing import Any
 
 from wane._contract.fingerprint import fingerprint
 from wane._contract.lookup import find_table
+from wane._contract.model import Contract, ToArchive
 from wane._contract.show import rows as contract_rows
 from wane._keeper import Keeper
 from wane._ledger import AuditEntry
@@ -129,6 +130,13 @@ def archive(keeper: Keeper, call: WebCall) -> Any:
         problem = error.message
     sweeps, restores = keeper.archive.status(limit=limit), keeper.archive.restores(limit=limit)
     return {"tables": found, "sweeps": sweeps, "restores": restores, "problem": problem}
+
+
+def restorable(contract: Contract) -> list[str]:
+    """Return the tables whose archived rows can be restored: those that a rule archives by itself."""
+    return list(
+        dict.fromkeys(str(table.name) for table, rule in contract.rules() if isinstance(rule.action, ToArchive))
+    )
 
 
 def partitions(keeper: Keeper, call: WebCall) -> Any:

@@ -9,6 +9,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from wane.web._proxy import TrustedProxy
+
 MOST_BODY = 64 * 1024
 """The largest body of a request, in bytes."""
 _MOST_PATH = 4_096
@@ -54,15 +56,18 @@ class Rates:
 class Shield:
     """Wraps an application: refuses what is too large, too frequent or for another host; adds security headers."""
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str], rates: Rates) -> None:
+    def __init__(self, app: ASGIApp, hosts: Collection[str], rates: Rates, proxy: TrustedProxy | None = None) -> None:
         self.app = app
         self.hosts = hosts
         self.rates = rates
+        self.proxy = proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if self.proxy is not None:
+            scope = self.proxy.seen(scope)
         headers = dict(scope["headers"])
         refused = self._refused(scope, headers)
         answered = _guarded(send, scope["path"])

@@ -36,6 +36,7 @@ from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
 
 OLDEST_VERSION = 140000
 CONNECT_SECONDS = 10
+_CANCEL_SECONDS = 5.0
 _LOCK_MILLISECONDS = 5_000
 _CONNECTION: dict[str, Any] = {
     "connect_timeout": CONNECT_SECONDS,
@@ -183,6 +184,10 @@ class PostgresStore(Store):
         self._closed = True
         self._connection.close()
 
+    def _cancel(self) -> None:
+        with suppress(psycopg.Error):  # Without an answer, the statement's own limit ends it.
+            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
+
     def _connected(self) -> BoundedConnection:
         """Return the connection, with no setting of an earlier call: see `_alive`."""
         connection = self._alive()
@@ -191,6 +196,7 @@ class PostgresStore(Store):
 
     def _alive(self) -> BoundedConnection:
         """Return the connection; a new one if it broke since the last call, but never inside a transaction."""
+        self._require_uninterrupted()
         connection = self._connection
         if self._inside:
             return connection

@@ -110,6 +110,7 @@ class SqliteStore(Store):
 
     def _connection_for(self, *, disk: bool, writers: bool) -> sqlite3.Connection:
         """Return the connection, which waits for the disk, and for other writers, or does not."""
+        self._require_uninterrupted()
         with self._turn:
             if self._closed:
                 return self._open
@@ -153,6 +154,10 @@ class SqliteStore(Store):
     def close(self) -> None:
         self._closed = True
         self._open.close()
+
+    def _cancel(self) -> None:
+        with suppress(sqlite3.ProgrammingError):  # It was closed.
+            self._open.interrupt()
 
     def now(self) -> datetime:
         return datetime.now(UTC)
