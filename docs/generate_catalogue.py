@@ -39,15 +39,16 @@ def proofs() -> str:
         version = f"{record['system']} {record['version']}{', schema only' if record.get('schema_only') else ''}"
         store = {"sqlite": "SQLite", "postgres": "PostgreSQL"}[record["store"]]
         numbers = f"{record['tables']} | {record['rows']} | {record['left']}"
-        lines.append(f"| {names} | {version} | {store} | {numbers} | {equality(record)} |")
+        lines.append(f"| {names} | {version} | {store} | {numbers} | {compared(record)} |")
     return "\n".join(lines)
 
 
-def equality(record: dict[str, Any]) -> str:
-    """Say whether every table was the same, and what stays if not."""
-    stay = record.get("stay", {})
-    more = "; ".join(f"{one['rows']} more rows of `{table}` stay: {one['why']}" for table, one in stay.items())
-    return f"equal, but {more}" if more else "equal"
+def compared(record: dict[str, Any]) -> str:
+    """Write in which rows the two differ, and why."""
+    said = [
+        f"{why} ({', '.join(f'`{one}` {rows}' for one, rows in named.items())})" for why, named in record["differs"]
+    ]
+    return f"equal, but {'; '.join(said)}" if said else "equal"
 
 
 def windows() -> str:

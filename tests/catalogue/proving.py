@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -45,8 +45,8 @@ class Proof:
     package: str = ""
     """The distribution whose version is proven."""
     stores: tuple[str, ...] = ("sqlite", "postgres")
-    stay: Mapping[str, str] = field(default_factory=dict)
-    """Tables in which rows stay that the cleaner deletes, with the reason."""
+    differs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Reasons why Wane keeps more than the cleaner, each with its tables."""
     written: tuple[str, ...] = ()
     """Tables in which the cleaner also writes: their rows are only counted."""
 
@@ -141,9 +141,7 @@ PROOFS = {
         (("pgboss.ended", "1s"), ("pgboss.warnings", "10d"), ("pgboss.stats", "8d")),
         "pg-boss",
         POSTGRES,
-        stay={
-            "pgboss.queue_stats": "pg-boss drops whole days, sooner than the window has passed for all of their rows"
-        },
+        (("pg-boss drops whole days, before the window of all of their rows has passed", ("pgboss.queue_stats",)),),
         written=("pgboss.queue", "pgboss.version"),
     ),
     "graphile-worker": Proof(
@@ -153,10 +151,12 @@ PROOFS = {
         own("graphile-worker"),
         "graphile-worker",
         POSTGRES,
-        stay={
-            "graphile_worker._private_job_queues": "a queue without jobs has no time",
-            "graphile_worker._private_tasks": "an identifier without jobs has no time",
-        },
+        (
+            (
+                "queues and identifiers without jobs have no time",
+                ("graphile_worker._private_job_queues", "graphile_worker._private_tasks"),
+            ),
+        ),
     ),
     "river": Proof("", "river", ("river",), own("river")),
     "oban-elixir": Proof(
@@ -165,7 +165,7 @@ PROOFS = {
         ("oban",),
         (("oban.jobs", "1d"),),
         stores=POSTGRES,
-        stay={"oban_jobs": "a completed job counts from completed_at, in Oban from scheduled_at"},
+        differs=(("a completed job counts from completed_at, in Oban from scheduled_at", ("oban_jobs",)),),
     ),
     "solid-queue": Proof("", "solid_queue", ("solid-queue",), SOLID_QUEUE),
     "solid-queue-batches": Proof("", "solid_queue_batches", ("solid-queue-batches",), SOLID_QUEUE),
@@ -238,9 +238,9 @@ def sweep(database: Database, file: Path) -> int:
     return sum(one.rows for one in swept.rules)
 
 
-def plain(table: str) -> str:
-    """The table's name as contracts write it."""
-    return table.replace('"', "").removeprefix("public.")
+def unquoted(name: str) -> str:
+    """The name of a table as a contract has it."""
+    return name.replace('"', "").removeprefix("public.")
 
 
 def differences(theirs: dict[str, list[str]], ours: dict[str, list[str]]) -> dict[str, Sequence[str]]:
