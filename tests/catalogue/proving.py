@@ -250,18 +250,3 @@ def differences(theirs: dict[str, list[str]], ours: dict[str, list[str]]) -> dic
         for name in sorted({*theirs, *ours})
         if theirs.get(name) != ours.get(name)
     }
-
-
-def unquoted(name: str) -> str:
-    """The name of a table as a contract has it."""
-    return name.replace('"', "").removeprefix("public.")
-
-
-Contents = dict[str, list[str]]
-
-
-def more(before: Contents, theirs: Contents, ours: Contents, name: str) -> int:
-    """How many more rows of a table Wane left than the cleaner: all that the cleaner left as they were, and others."""
-    assert set(ours[name]) <= set(before[name])
-    assert set(theirs[name]) & set(before[name]) <= set(ours[name])
-    return len(ours[name]) - len(theirs[name])

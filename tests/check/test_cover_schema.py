@@ -524,3 +524,13 @@ def test_a_hold_on_a_table_that_was_renamed_is_an_error(database: Database) -> N
         assert held.id is not None
         keeper.release_hold(held.id)
     assert findings(database, text) == []
+
+
+def test_partitions_that_nothing_makes_are_reported(database: Database) -> None:
+    database.script(HEALTHY)
+    declared = '[partition.events]\nmade_by = "application"\ntime = { column = "at", unit = "ms" }\nkeep = "7d"\n'
+    [one] = findings(database, EVENTS + declared)
+    assert (one.code, one.path, one.severity) == ("wrong-partitions", "partition.events", "error")
+    plain = "events is not partitioned"
+    assert one.message == (plain if isinstance(database, PostgresDatabase) else "SQLite has no partitions")
+    assert "rows leave by the rules of the table" in one.fix

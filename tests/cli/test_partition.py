@@ -103,3 +103,48 @@ def test_sqlite_is_reported_to_prune_by_rows(sqlite_database: SqliteDatabase, fo
         done = wane("partition", command, "event")
         assert done.code == 1
         assert "SQLite has no partitions" in done.err
+
+
+DAYS = """
+CREATE TABLE task (id bigint, at timestamptz, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+CREATE TABLE task_1999 PARTITION OF task FOR VALUES FROM ('1999-01-01') TO ('1999-01-02');
+CREATE TABLE task_2100 PARTITION OF task FOR VALUES FROM ('2100-01-01') TO ('2100-01-02');
+INSERT INTO task VALUES (1, '1999-01-01 05:00+00');
+"""
+TASKS = """
+[scheduler]
+night = { every = "1h" }
+[table.task]
+scheduler = "night"
+why = "a test"
+time = "at"
+rule.old = { keep = "30d" }
+[partition.task]
+made_by = "application"
+time = "at"
+keep = "30d"
+"""
+
+
+def test_partitions_of_the_application_are_retired(
+    postgres_database: PostgresDatabase, folder: Path, wane: Wane
+) -> None:
+    postgres_database.script(DAYS)
+    (folder / "wane.toml").write_text(f'[store]\nurl = "{postgres_database.url}"\n{TASKS}')
+    for command in ("migrate", "enable"):
+        assert wane(command).code == 0
+    assert "whole partitions of the application: dropped 30d after their end" in wane("check", "--show").out
+    assert "wane partition retire task --dry-run" in wane("plan").err
+    plan = wane("partition", "plan", "task")
+    assert "task partitioned by the application, 1 row" in plan.out
+    assert "its newest partition ends at 2100-01-02 00:00 UTC" in plan.err
+    [due] = wane("partition", "retire", "task", "--dry-run", "--json").json
+    assert (due["partition"], due["outcome"], due["counts"]) == ("task_1999", "due", {"task": 1})
+    why = wane("why", "task", "id=1", "at=1999-01-01 05:00+00")
+    assert "it leaves with its partition task_1999" in why.out
+    refused = wane("partition", "convert", "task", "--accept")
+    assert (refused.code, "the application makes the partitions of task" in refused.err) == (1, True)
+    assert wane("partition", "retire", "task", "--json").json[0]["outcome"] == "quarantined"
+    assert "no partition of task is past its time" in wane("partition", "retire", "task").err
+    [back] = wane("partition", "retire", "task", "--reattach", "task_1999", "--json").json
+    assert (back["outcome"], partitions(postgres_database, "task")) == ("attached", ["task_1999", "task_2100"])

@@ -375,13 +375,13 @@ def test_what_is_found_to_stay_while_its_month_leaves_is_put_back(
         [(number,)] = postgres_database.query(f"SELECT min(id) FROM {PAST}")
         original = PostgresPartitions.detach
 
-        def detach(this: PostgresPartitions, a: Any, leaf: str) -> None:
+        def detach(this: PostgresPartitions, a: Any, leaf: str, *how: Any) -> bool:
             if leaf == PAST:
                 if reason == "hold":
                     keeper.hold("event", {"id": number}, reason="a court")
                 else:
                     postgres_database.execute("UPDATE event SET status = 'open' WHERE id = ?", (number,))
-            original(this, a, leaf)
+            return original(this, a, leaf, *how)
 
         monkeypatch.setattr(PostgresPartitions, "detach", detach)
         done = keeper.partition.retire("event")

@@ -25,13 +25,14 @@ from wane._rules.access import check_indexes
 from wane._rules.excuses import HOLDS_ROWS, ExcusedTable, excused_tables, mentioned_tables
 from wane._rules.holds import lost_holds, report_lost_holds
 from wane._rules.indexes import check_age_index, observed
+from wane._rules.partitions import partition_misfit
 from wane._rules.references import check_references
 from wane._rules.report import Report, rule_path
 from wane._rules.rows import rows_of
 from wane._rules.selection import READABLE, Selection, bind_age, bind_contract
 from wane.errors import BindError
 
-_MONTH = re.compile(r"(?P<table>.+?)_(?:before_)?\d{6}(?:_with)?")
+_MONTH = re.compile(r"(?P<table>.+?)_(?:before_)?\d{6}(?:\d{2}(?:\d{6})?)?(?:_with)?")
 READ_SECONDS = 2.0
 UNCOVERED = "the contract does not name this table, so its rows never leave"
 
@@ -68,6 +69,7 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
         report.findings += findings
         if age is not None and ruled:
             check_age_index(store, table, observed(ruled[0], *age), report)
+    _check_partitions(store, contract, schema, report)
     _check_tables(store, contract, schema, seconds, Severity.ERROR if strict else Severity.WARNING, report)
     return report.findings
 
@@ -86,6 +88,17 @@ def _unarchivable(store: Store, contract: Contract, selection: Selection) -> Seq
     except BindError as problem:
         return [contract.located(one) for one in problem.findings]
     return ()
+
+
+def _check_partitions(store: Store, contract: Contract, schema: Schema, report: Report) -> None:
+    """Report partitions that the application is said to make and that can never be retired."""
+    for one in contract.partitions:
+        for name, time in ((one.table, one.time), *one.followers) if one.by_application else ():
+            info = schema.find(name.schema, name.name)
+            misfit = None if info is None else partition_misfit(store, info, time)
+            if misfit is not None:
+                path = key_path(["partition", one.table])
+                report.add(Severity.ERROR, "wrong-partitions", name, path, *misfit)
 
 
 def _check_tables(

@@ -127,14 +127,18 @@ def partition_retire(
     ] = False,
     fast: FastOption = False,
 ) -> CommandResult:
-    """Retire months that are past their retention window, if the flags allow it, and drop those whose quarantine is over.
+    """Retire months, or the application's partitions, that are past their retention window, if the flags allow it, and drop those whose quarantine is over.
 
-    A month with one row that must stay is not retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again
-    continues. Exits 1 if a month failed. `wane run` does the same by itself.
+    A partition with one row that must stay is not retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again
+    continues. Exits 1 if one failed. `wane run` does the same by itself.
     """
     if reattach is not None and dry_run:
         raise typer.BadParameter("putting back has no dry run", param_hint="--dry-run")
-    partition = _open(call).partition
+    keeper = _open(call)
+    partition = keeper.partition
+    noun = (
+        "partition" if any(str(o.table) == name and o.by_application for o in keeper.contract.partitions) else "month"
+    )
     if reattach is not None:
         done = [partition.reattach(name, reattach)]
         print_line(
@@ -143,12 +147,12 @@ def partition_retire(
     else:
         done = partition.retire(name, dry_run=dry_run, pace=FAST if fast else None, stop=call.stop.event)
     failed = any(one.outcome == "failed" for one in done)
-    return CommandResult(done, lambda: _print_retired(name, done), 1 if failed else 0)
+    return CommandResult(done, lambda: _print_retired(name, done, noun), 1 if failed else 0)
 
 
-def _print_retired(name: str, done: list[Retiring]) -> None:
+def _print_retired(name: str, done: list[Retiring], noun: str) -> None:
     if not done:
-        print_line(f"no month of {escape(name)} is past its time, and none has been in quarantine for long enough")
+        print_line(f"no {noun} of {escape(name)} is past its time, and none has been in quarantine for long enough")
         return
     shown = table("partition", "ended", "rows", "where", "until", right=("rows",))
     for one in done:

@@ -29,7 +29,9 @@ from wane._cli.output import (
     time_text,
 )
 from wane._cli.values import parse_time
+from wane._contract.model import Contract
 from wane._db.counting import READ_SECONDS, Count, Exactness, Figure, sum_counts
+from wane._findings import pasted
 from wane._prune.plan import Plan, Step
 
 if TYPE_CHECKING:
@@ -62,10 +64,13 @@ def plan(
     ] = None,
 ) -> CommandResult:
     """Show what would leave now, rule by rule. Reads only, in bounded time."""
-    made = build_plan(call, only, verbose=verbose, seconds=seconds, at=at)
+    contract = call.load()
+    made = build_plan(call, only, contract=contract, verbose=verbose, seconds=seconds, at=at)
     if out is not None:
         made.write(out)
-    result = plan_result(made, verbose=verbose, out=out)
+    planned = {step.table for step in made.steps}
+    retired = [str(one.table) for one in contract.partitions if str(one.table) in planned]
+    result = plan_result(made, verbose=verbose, out=out, retired=retired)
     if result.exit_code or not exit_code:
         return result
     unknown = any(step.due is None for step in made.steps)  # Unknown is not none.
@@ -77,12 +82,13 @@ def build_plan(
     call: Call,
     only: Sequence[str] | None,
     *,
+    contract: Contract | None = None,
     verbose: bool = False,
     seconds: float = READ_SECONDS,
     at: str | None = None,
 ) -> Plan:
     """Plan what is due, and show how far the reads are on a terminal."""
-    keeper = call.open(read_only=True)
+    keeper = call.open(contract, read_only=True)
     with _progress() as progress:
         return keeper.plan(
             *(only or ()),
@@ -93,11 +99,19 @@ def build_plan(
         )
 
 
-def plan_result(made: Plan, *, verbose: bool = False, out: Path | None = None) -> CommandResult:
-    """Return a plan as the result of a command, which fails if a rule could not be planned."""
+def plan_result(
+    made: Plan, *, verbose: bool = False, out: Path | None = None, retired: Sequence[str] = ()
+) -> CommandResult:
+    """Return a plan as the result of a command, which fails if a rule could not be planned.
+
+    `retired`: tables of which rows also leave with whole partitions.
+    """
 
     def show() -> None:
         print_plan(made, verbose=verbose)
+        for name in retired:
+            shown = pasted("partition", "retire", name, "--dry-run")
+            print_line(f"[dim]{escape(name)}: rows leave with whole partitions too: {escape(shown)}[/]")
         if out is not None:
             print_line(f"wrote [bold]{escape(str(out))}[/]")
 

@@ -55,6 +55,8 @@ def _print(found: WhyRow) -> None:
     for hold in found.holds:
         what = "the whole table" if hold.key is None else "this row"
         print_line(f"hold [bold]{hold.id}[/] is on {what}: {escape(hold.reason)} ({escape(hold.author)})")
+    if found.partition is not None:
+        console().print(escape(found.partition.summary), soft_wrap=True)
     if found.scheduler is None:
         print_line("no scheduler sweeps this table: `wane sweep` does")
     elif found.next_sweep_at is not None:

@@ -8,7 +8,7 @@ another. The JSON Schema for editors is generated from the same models.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -23,6 +23,7 @@ from wane._contract.maintenance import Within, parse_time_of_day
 from wane._contract.model import (
     ExcuseKind,
     Longer,
+    MadeBy,
     Mark,
     Pick,
     Prune,
@@ -679,8 +680,6 @@ def _require_range(time: TimeEntry) -> TimeEntry:
         raise Refused(
             "timestamps in several units have no order that partitions could rely on", "partition by a column with one"
         )
-    if time.unit[0] is Unit.DATE:
-        raise Refused("a table cannot be partitioned by a column of dates", "partition by a column of timestamps")
     if time.unit[0] in (Unit.ISO, Unit.TEXT):
         raise Refused(
             "timestamps that are written as text have no order that partitions could rely on",
@@ -692,6 +691,12 @@ def _require_range(time: TimeEntry) -> TimeEntry:
 RangeTime = Annotated[TimeItem, AfterValidator(_require_range)]
 
 
+def _made_by(value: object) -> MadeBy:
+    if not isinstance(value, str) or value not in list(MadeBy):
+        raise Refused(f"{written(value)} makes no partitions", 'write "application", or leave it out: Wane makes them')
+    return MadeBy(value)
+
+
 class PartitionFollowerEntry(Entry):
     """A table that is partitioned along."""
 
@@ -700,10 +705,16 @@ class PartitionFollowerEntry(Entry):
 
 
 class PartitionEntry(Entry):
-    """A table that is partitioned by months (PostgreSQL)."""
+    """A table that is partitioned (PostgreSQL): by months that Wane makes, or by ranges that the application makes."""
 
-    time: RangeTime = Field(description="The column that decides the month: native, or a number with its unit.")
-    keep: Keep = Field(description="How long a month stays after its end.")
+    time: RangeTime = Field(
+        description="The column that decides the partition: native, or a number with its unit; with `made_by`, also days."
+    )
+    keep: Keep = Field(description="How long a partition stays after its end.")
+    made_by: Annotated[MadeBy, ReadBy(_made_by, {"enum": [one.value for one in MadeBy]})] | None = Field(
+        default=None,
+        description="What makes the partitions: `wane`, or `application` (or an extension); then Wane only retires them.",
+    )
     ahead: Annotated[int, Field(ge=1, le=24, strict=True)] = Field(
         default=3, description="The number of months created ahead."
     )
@@ -735,3 +746,15 @@ class PartitionEntry(Entry):
     with_: list[PartitionFollowerEntry] = Field(
         default_factory=list, alias="with", description="Followers that are partitioned along, each by its own time."
     )
+
+    def misfits(self) -> Iterator[tuple[str, Refused]]:
+        """Yield the keys that do not fit what makes the partitions, each with its reason."""
+        if self.made_by is MadeBy.APPLICATION:
+            for name in ("ahead", "rows"):
+                if name in self.model_fields_set:
+                    yield name, Refused("the application makes the partitions of this table, not Wane", "remove it")
+            return
+        for name, times in (("time", [self.time]), ("with", [one.time for one in self.with_])):
+            if any(time.unit[0] is Unit.DATE for time in times):
+                message = "a table cannot be partitioned by a column of dates"
+                yield name, Refused(message, "partition by a column of timestamps")

@@ -51,7 +51,20 @@ _SETTINGS = {section.name for section in dataclasses.fields(Settings)}
 
 _LATER = {
     *("partitions", "live_leaves", "also", "cron", "within"),
-    *("all_but", "conditions", "spare", "missing", "by", "beside", "pick", "child", "parent", "longer", "unlinked"),
+    *(
+        "all_but",
+        "conditions",
+        "spare",
+        "missing",
+        "by",
+        "beside",
+        "pick",
+        "child",
+        "parent",
+        "longer",
+        "unlinked",
+        "made_by",
+    ),
 }
 """Fields that were added later; they are omitted while empty, so that older contracts retain their fingerprints."""
 

@@ -419,9 +419,18 @@ class Retired(StrEnum):
     """Its rows move to the archive, through the pipeline; then it is dropped."""
 
 
+class MadeBy(StrEnum):
+    """What makes the partitions of a table."""
+
+    WANE = "wane"
+    """Wane makes one for each month, after it has converted the table."""
+    APPLICATION = "application"
+    """The application, or an extension such as pg_partman: Wane only retires them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """How a table is partitioned by months (PostgreSQL), and when a month leaves: see `entries.PartitionEntry`."""
+    """How a table is partitioned (PostgreSQL), and when a partition leaves: see `entries.PartitionEntry`."""
 
     table: TableName
     time: Time
@@ -433,6 +442,12 @@ class Partitioned:
     lock: timedelta
     followers: tuple[tuple[TableName, Time], ...] = ()
     """Tables that are partitioned along with it, each by its own time column."""
+    made_by: MadeBy | None = None
+    """None: by Wane."""
+
+    @property
+    def by_application(self) -> bool:
+        return self.made_by is MadeBy.APPLICATION
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,8 +254,11 @@ class _Resolver:
         entry = one.file.mistakes.read(PartitionEntry, one.data, one.path)
         if entry is None:
             return None
+        misfits = list(entry.misfits())
+        for key, problem in misfits:
+            one.file.mistakes.refuse([*one.path, key], "wrong-value", problem)
         keep = self.declarations.keep(entry.keep, [*one.path, "keep"], one.file.mistakes)
-        if keep is None:
+        if keep is None or misfits:
             return None
         return Partitioned(
             table=one.name,
@@ -267,6 +270,7 @@ class _Resolver:
             rows=entry.rows,
             lock=entry.lock,
             followers=tuple((follower.table, follower.time.as_time()) for follower in entry.with_),
+            made_by=entry.made_by,
         )
 
     def _with_tier(self, table: Table) -> Table:

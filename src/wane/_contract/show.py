@@ -21,6 +21,7 @@ from wane._contract.model import (
     Mark,
     Orphans,
     ReferencedBy,
+    Retired,
     Rule,
     Table,
     ToArchive,
@@ -225,11 +226,21 @@ def _triggers(contract: Contract, table: Table | None, follows: Iterable[_Follow
             yield "explicit prune only"
         elif any(rule.active for rule in table.rules):
             yield _scheduled(contract, table)
+            yield from _retired(contract, table)
         if table.inline is not None:
             yield f"inline: {table.inline}"
     for follow in follows:
         parent = follow.parent
         yield f"with {parent.name}: {'explicit prune only' if parent.append_only else _scheduled(contract, parent)}"
+
+
+def _retired(contract: Contract, table: Table) -> Iterator[str]:
+    """Yield when whole partitions of a table leave."""
+    found = next((one for one in contract.partitions if one.table == table.name), None)
+    if found is not None and not isinstance(found.keep, Forever):
+        what = "partitions of the application" if found.by_application else "months"
+        does = {Retired.DROP: "dropped", Retired.MOVE: "moved", Retired.ARCHIVE: "archived"}[found.then]
+        yield f"whole {what}: {does} {format_duration(found.keep)} after their end"
 
 
 def _scheduled(contract: Contract, table: Table) -> str:

@@ -148,6 +148,8 @@ class TableInfo:
     """PostgreSQL: the keys of the tables that it inherits from, by which holds on those name its rows too."""
     partition_key: tuple[str, ...] = ()
     """PostgreSQL: the columns that decide which partition a row is in."""
+    partitioning: str | None = None
+    """PostgreSQL: how it is partitioned, as the server writes it: RANGE (created_at). None if it is not."""
     rows_estimate: int | None = None
     """The database's own estimate, which costs nothing; None where there is none."""
     is_side_table: bool = False

@@ -18,6 +18,9 @@ KEY_SUFFIX = "_p_key"
 """The index of the new primary key, until that constraint exists."""
 ALONE_SUFFIX = "_p_alone"
 """The index of the old primary key, which becomes the primary key again when partitioning is undone."""
+RETIRE_ONLY = (
+    'write `made_by = "application"` under [partition] if the application makes its partitions, and Wane retires them'
+)
 BOUND_SUFFIX = "_p_bound"
 """The constraint which proves that no row lies beyond the first month."""
 
@@ -124,6 +127,8 @@ class Anatomy:
     identity: AnatomySequence | None
     details: list[str]
     """Statements for the rest: comments on its parts, statistics over several columns."""
+    by_application: bool = False
+    """Whether the application makes its partitions: Wane makes none, and covers no range that one leaves."""
 
     @property
     def table(self) -> str:
@@ -243,7 +248,7 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
     security, forced, replica, owner, comment, options, toast, space, inherits, labelled = found[0][7:]
     refused: list[tuple[str, str]] = []
     if kind == "p":
-        return None, [(f"{schema}.{name} is partitioned already", "`wane partition maintain` sees to it from here on")]
+        return None, [(f"{schema}.{name} is partitioned already", RETIRE_ONLY)]
     if kind != "r" or partition:
         return None, [(f"{schema}.{name} is not a plain table", "only plain tables can be partitioned")]
     for bad, what in (
@@ -310,6 +315,42 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
             [text for (text,) in run(catalog.DETAILS, at)],
         ),
         [],
+    )
+
+
+def read_partitioned(run: Execute, schema: str, name: str, time: str) -> Anatomy:
+    """Read what retiring needs to know of a table whose partitions the application makes: its key and its columns."""
+    [(oid, *_)] = run(catalog.TABLE, {"schema": schema, "name": name})
+    at = {"oid": oid, "schema": schema, "name": name}
+    columns = [
+        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(catalog.COLUMNS, at)
+    ]
+    key = next((list(columns) for _, _, primary, _, _, columns, *_ in run(catalog.INDEXES, at) if primary), [])
+    no: list[Any] = []
+    return Anatomy(
+        schema=schema,
+        name=name,
+        owner="",
+        comment=None,
+        options=no,
+        toast_options=no,
+        tablespace=None,
+        replica_identity="d",
+        row_security=False,
+        force_row_security=False,
+        time=time,
+        key=key,
+        columns=columns,
+        indexes=no,
+        outbound=no,
+        inbound=no,
+        triggers=no,
+        policies=no,
+        grants=no,
+        views=no,
+        identity=None,
+        details=no,
+        by_application=True,
     )
 
 

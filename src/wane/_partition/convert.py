@@ -43,6 +43,7 @@ class Converter:
         """Convert a table, then those that are partitioned along with it; resume where an earlier attempt ended."""
         work, planner = self.work, self._planner
         work.store.require_migrated()
+        work.require_own(target)
         _require(planner.plan(target), accept=accept)
         began = time.monotonic()
         made: list[str] = []

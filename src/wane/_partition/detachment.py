@@ -15,14 +15,14 @@ from wane._contract.model import Retired
 from wane._ledger import Ledger
 from wane._partition.journal import PartitionJournal, Retirement
 from wane._partition.model import Retiring
-from wane._partition.quarantine import Quarantine
+from wane._partition.quarantine import GONE, Quarantine
 from wane._partition.records import MAX, Leaf
 from wane._partition.retirement import Leaving
 from wane._partition.sql_cover import is_cover
 from wane._partition.sql_retire import Weight, is_below, own_name, paths_of, quarantine_name
 from wane._partition.statements import qualified_name
 from wane._partition.table import PartitionTarget
-from wane._rules.selection import BoundFollower, Selection
+from wane._rules.selection import BoundFollower
 from wane.events import RowsPruned
 
 
@@ -60,24 +60,26 @@ class Detachment:
         leaving, steps, began = self.leaving, self.leaving.work.steps, time.monotonic()
         a, source = leaving.anatomy, qualified_name(leaving.anatomy, begun.partition)
         name = quarantine_name(_leaf(leaving, begun), begun.id)
-        self._settle(begun.along)
         attached = {one.name: one for one in steps.leaves(a.schema, a.name)}
         along = list(begun.along)
+        location, patience = own_name(name), leaving.target.patience
         taken_off = begun.place is not None
+        if not taken_off and self._is_gone(begun, attached, location):
+            return Quarantine(leaving).put_back(begun, along, None, GONE)
         if not taken_off and begun.partition in attached and not attached[begun.partition].pending:
             why = leaving.why(leaving.weigh(source))
             if why:
                 return Quarantine(leaving).put_back(begun, along, None, why)
         if not taken_off and begun.partition in attached:
             along = self._followers(begun, source, along)
-            steps.detach(a, begun.partition)
-        location, patience = own_name(name), leaving.target.patience
+            if not steps.detach(a, begun.partition, begun.range, patience):
+                return Quarantine(leaving).put_back(begun, along, None, GONE)
         steps.quarantine(a, begun.partition, begun.range, name, leaving.noted(begun, location, along), patience)
         along = self._stragglers(begun, location, along)
         # A transaction that saw a row before the detachment may be about to refer to it: the guards must see that.
         steps.await_references(leaving.selections, patience)
         weight = leaving.weigh(location)
-        why = leaving.why(weight) or self._live_along(along)
+        why = leaving.why(weight) or self._live_along(along) or self._stray_along(along, location)
         if why:
             return Quarantine(leaving).put_back(begun, along, location, why)
         drop_at = self._drop_at()
@@ -88,6 +90,13 @@ class Detachment:
         return Retiring(
             leaving.name, begun.partition, "quarantined", counts, "", location, drop_at, time.monotonic() - began
         )
+
+    def _is_gone(self, begun: Retirement, attached: dict[str, Leaf], location: str) -> bool:
+        """Check whether the application dropped a partition before it was detached, or uses its name for another."""
+        steps, a = self.leaving.work.steps, self.leaving.anatomy
+        if begun.partition in attached:
+            return attached[begun.partition].range != begun.range
+        return not any(steps.is_there(table) for table in (qualified_name(a, begun.partition), location))
 
     def _drop_at(self) -> datetime | None:
         """Return when the quarantine ends; None if the month is moved.
@@ -101,15 +110,17 @@ class Detachment:
             return leaving.now
         return max(leaving.now, leaving.work.store.now()) + leaving.target.settings.quarantine
 
-    def _settle(self, along: Sequence[dict[str, Any]]) -> None:
-        """Move what a process that died had detached to the quarantine, and cover its range."""
+    def settle(self) -> None:
+        """Move what a process that died had detached of followers to the quarantine, and cover its range."""
         leaving, steps = self.leaving, self.leaving.work.steps
-        for one in along:
+        with steps.journaling() as journal:
+            begun = journal.retired(leaving.target.full, "detaching")
+        for one in (taken for each in begun for taken in each.along):
             # Once it is in quarantine, a partition of its name may exist again, and cover its range.
             if "leaf" in one and not steps.is_there(one["place"]):
                 other, range_ = leaving.follower(one)
                 a = leaving.anatomy_of(other)
-                steps.detach(a, one["leaf"])
+                steps.detach(a, one["leaf"], range_, other.patience)
                 name = one["place"].partition(".")[2].strip('"')
                 steps.quarantine(a, one["leaf"], range_, name, leaving.require, other.patience)
 
@@ -119,9 +130,9 @@ class Detachment:
         leaving = self.leaving
         ends = leaving.target.calendar.timestamp(begun.range.upper)
         for other in leaving.work.followers(leaving.target):
-            for selection, path in paths_of(leaving.selections):
+            for _, path in paths_of(leaving.selections):
                 if len(path) == 1 and path[0].reference.table.qualified == other.info.qualified:
-                    along = self._follow(begun, other, selection, path[0], source, ends, along)
+                    along = self._follow(begun, other, path[0], source, ends, along)
         return self._stragglers(begun, source, along, many=True)
 
     def _live_along(self, along: Sequence[dict[str, Any]]) -> str:
@@ -134,11 +145,19 @@ class Detachment:
                     return f"a row of {name} that follows its rows is live"
         return ""
 
+    def _stray_along(self, along: Sequence[dict[str, Any]], location: str) -> str:
+        """Report a row that came into a follower's partition before that was detached, and follows no row of this one."""
+        steps, paths = self.leaving.work.steps, paths_of(self.leaving.selections)
+        followers = {str(path[0].reference.name): path[0] for _, path in paths if len(path) == 1}
+        for one in along:
+            if "leaf" in one and steps.elsewhere(followers[one["table"]], one["place"], location):
+                return f"a row of {one['table']} that was taken along follows none of its rows"
+        return ""
+
     def _follow(
         self,
         begun: Retirement,
         other: PartitionTarget,
-        selection: Selection,
         follower: BoundFollower,
         source: str,
         ends: datetime | None,
@@ -155,7 +174,9 @@ class Detachment:
             )
             quarantined = quarantine_name(leaf, begun.id)
             if known is None:
-                if not leaf.pending and steps.elsewhere(selection, follower, qualified_name(a, leaf.name), source):
+                if a.by_application and steps.hindrance(a, leaf):
+                    continue
+                if not leaf.pending and steps.elsewhere(follower, qualified_name(a, leaf.name), source):
                     continue
                 known = {
                     "table": str(other.name),
@@ -166,7 +187,8 @@ class Detachment:
                 }
                 along = [*along, known]
                 leaving.note(begun, along)
-            steps.detach(a, leaf.name)
+            if not steps.detach(a, leaf.name, leaf.range, other.patience):
+                continue
             steps.quarantine(a, leaf.name, leaf.range, quarantined, leaving.noted(begun, None, along), other.patience)
         return along
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    """Monthly partitions (PostgreSQL): see docs/how-to/partition.md. On SQLite every call is refused."""
+    """Partitions (PostgreSQL): see docs/how-to/partition.md. On SQLite every call is refused."""
 
     def __init__(
         self,
@@ -68,7 +68,9 @@ class Partition:
             names = tables or [str(one.table) for one in self._contract.partitions]
             targets = [self._target(name) for name in names]
             if not tables:
-                targets = [target for target in targets if target.info.kind is Kind.PARTITIONED]
+                targets = [
+                    one for one in targets if one.info.kind is Kind.PARTITIONED and not one.settings.by_application
+                ]
             return [Maintainer(work).maintain(target) for target in targets]
 
     def undo(
@@ -89,6 +91,7 @@ class Partition:
             from wane._partition.undo import Undoer
 
             target = self._target(table)
+            work.require_own(target)
             if reattach:
                 Retirer(work, self._archiving).reattach_all(target)
             return Undoer(work).undo(target)
@@ -111,9 +114,9 @@ class Partition:
         pace: Pace | None = None,
         stop: threading.Event | None = None,
     ) -> list[Retiring]:
-        """Retire months that are past their time, if the flags allow it.
+        """Retire partitions that are past their time, if the flags allow it.
 
-        A month with a row that must stay is retained, and the reason is reported. Safe to repeat.
+        A partition with a row that must stay is retained, and the reason is reported. Safe to repeat.
         """
         with self._working(pace, stop) as work:
             from wane._partition.retire import Retirer

@@ -33,7 +33,7 @@ class PartitionPlan:
 
     table: str
     state: str
-    """plain, partitioned, or the progress of a conversion, a split or an undo."""
+    """plain, partitioned, partitioned by the application, or the progress of a conversion, a split or an undo."""
     rows: Count | None
     threshold: int
     recommended: bool
@@ -89,10 +89,22 @@ class Retiring:
     table: str
     partition: str
     outcome: str
-    """quarantined, moved, dropped, attached, stays, stopped (half-way: the next call resumes), off, due (a dry run), or
-    failed."""
+    """quarantined, moved, dropped, attached, stays, stopped (half-way: the next call resumes), off, due (a dry run),
+    gone (another process detached or dropped it), or failed."""
     counts: dict[str, int]
     why: str = ""
     place: str | None = None
     drop_at: datetime | None = None
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RowPartition:
+    """The partition that a row is in, and when that leaves as a whole."""
+
+    partition: str
+    ends_at: datetime | None
+    """None: it has no end in time."""
+    retired_after: datetime | None
+    """When it is past its time; None: never."""
+    summary: str

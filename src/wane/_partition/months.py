@@ -64,6 +64,11 @@ class Calendar:
         local = timestamp.astimezone(self._zone)
         return Month(local.year, local.month)
 
+    def compact_name(self, timestamp: datetime) -> str:
+        """Return the name of a time within other names: 20261231, or 20261231060000 where it does not begin a day."""
+        local = timestamp.astimezone(self._zone)
+        return f"{local:%Y%m%d}" if f"{local:%H%M%S}" == "000000" else f"{local:%Y%m%d%H%M%S}"
+
     def timestamp(self, literal: str) -> datetime | None:
         """Return the time that a value of the column means, in UTC.
 

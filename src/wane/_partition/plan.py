@@ -14,7 +14,7 @@ from wane._db.schema import Kind
 from wane._partition.anatomy import Anatomy
 from wane._partition.model import Break, PartitionPlan, PlannedStep
 from wane._partition.months import Month
-from wane._partition.records import MAX, MIN, Ddl, Range
+from wane._partition.records import MAX, MIN, Ddl, Leaf, Range
 from wane._partition.sql import PostgresPartitions
 from wane._partition.statements import (
     bound_statements,
@@ -28,6 +28,7 @@ from wane._partition.statements import (
     swap_statements,
 )
 from wane._partition.table import PartitionTarget, followers_of, target_of
+from wane._rules.partitions import partition_misfit
 
 MARGIN = timedelta(days=2)
 """A conversion that is left half-way must not stop the application when the month turns; this is the time left to
@@ -36,6 +37,8 @@ _MOST_AHEAD = 24
 """Rows that lie further ahead, in months, are a mistake."""
 _LONGEST_NAME = 63 - len("_p_before_2026_12")
 _COUNT_SECONDS = 2.0
+BY_APPLICATION = "partitioned by the application"
+"""The state of a table whose partitions Wane only retires."""
 
 
 class Planner:
@@ -56,6 +59,8 @@ class Planner:
         self, target: PartitionTarget, along: tuple[PartitionPlan, ...], parent: PartitionTarget | None = None
     ) -> PartitionPlan:
         rows = measure_rows(self.store, target.info, _COUNT_SECONDS)
+        if target.settings.by_application:
+            return self._made_by_application(target, along, rows)
         state = self._state(target)
         threshold, recommended, why = self._recommended(target, rows)
         standing: list[str] = []
@@ -92,6 +97,40 @@ class Planner:
             refused=tuple(refused) if state == "plain" else (),
             along=along,
         )
+
+    def _made_by_application(
+        self, target: PartitionTarget, along: tuple[PartitionPlan, ...], rows: Count | None
+    ) -> PartitionPlan:
+        """Report the partitions that the application made, which can only be retired."""
+        misfit = partition_misfit(self.store, target.info, target.settings.time)
+        leaves = [] if misfit else self.steps.leaves(target.info.schema, target.info.name)
+        return PartitionPlan(
+            table=str(target.name),
+            state=BY_APPLICATION,
+            rows=rows,
+            threshold=self.contract.health.partition_rows,
+            recommended=False,
+            why="the application makes its partitions: Wane makes none, and retires those that are past their time",
+            until=None,
+            partitions=tuple(leaf.name for leaf in leaves),
+            steps=(),
+            breaks=(),
+            notes=() if misfit else (*self._covers(target, leaves), *self._quarantined(target, BY_APPLICATION)),
+            refused=() if misfit is None else (misfit,),
+            along=along,
+        )
+
+    def _covers(self, target: PartitionTarget, leaves: list[Leaf]) -> list[str]:
+        """Report where the partitions of the application end, and what holds the rows beyond them."""
+        default = self.steps.default_leaf(target.info.schema, target.info.name)
+        notes = [] if default is None else [f"{default} holds the rows of no other partition, and is never retired"]
+        if any(leaf.range.upper == MAX for leaf in leaves):
+            return notes
+        ends = max((end for leaf in leaves if (end := target.calendar.timestamp(leaf.range.upper))), default=None)
+        if ends is None:
+            return [*notes, "it has no partition that ends at a time"]
+        passed = "" if ends > self.store.now() else ", which has passed: the application must create more"
+        return [*notes, f"its newest partition ends at {ends:%Y-%m-%d %H:%M} UTC{passed}"]
 
     def _state(self, target: PartitionTarget) -> str:
         partitioned = "partitioned" if target.info.kind is Kind.PARTITIONED else "plain"

@@ -13,7 +13,7 @@ from wane._ledger import Ledger
 from wane._partition.anatomy import Anatomy, quote
 from wane._partition.journal import PartitionJournal, Retirement
 from wane._partition.model import Retiring
-from wane._partition.records import MIN, Range
+from wane._partition.records import Range
 from wane._partition.retirement import Leaving
 from wane._partition.sql_retire import paths_of
 from wane._prune.sql_outbox import write_event
@@ -21,6 +21,7 @@ from wane.errors import PartitionError
 from wane.events import hard_deleted, hard_deleted_name
 
 _ASKED = "asked for"
+GONE = "another process detached or dropped it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Quarantine:
 
         work.steps.put_back(parts, sides, note, leaving.target.patience)
         leaving.emit("attached", begun.partition, began)
-        outcome = "attached" if why == _ASKED else "stays"
+        outcome = {_ASKED: "attached", GONE: "gone"}.get(why, "stays")
         return Retiring(leaving.name, begun.partition, outcome, begun.counts, why, None, None, time.monotonic() - began)
 
     def _table_of(self, name: str) -> str:
@@ -79,9 +80,8 @@ class Quarantine:
     ) -> Retiring:
         """Move a month, with what was taken along, to the schema of archived tables, for good."""
         leaving, roles = self.leaving, self.leaving.work.contract.roles
-        month = self._month(begun.range.upper if begun.range.lower == MIN else begun.range.lower)
-        suffix = f"before_{month}" if begun.range.lower == MIN else month
-        moves = [(one["place"], f"{one['table']}_{suffix}" + ("" if "leaf" in one else "_with")) for one in along]
+        suffix = self._suffix(begun.range)
+        moves = [(one["place"], f"{one['table']}_{self._suffix_along(one, suffix)}") for one in along]
         moves.append((location, f"{leaving.target.info.name}_{suffix}"))
         destination = f"{quote(roles.archive_schema)}.{quote(moves[-1][1])}"
 
@@ -98,11 +98,20 @@ class Quarantine:
         assert one.place is not None
         return self.move(one, one.place, one.counts, one.along, time.monotonic())
 
-    def _month(self, literal: str) -> str:
+    def _suffix(self, range_: Range) -> str:
+        """Return what the name of a moved partition ends with: its month, or where the application let it begin."""
         calendar = self.leaving.target.calendar
-        timestamp = calendar.timestamp(literal)
+        begins, ends = (calendar.timestamp(end) for end in (range_.lower, range_.upper))
+        timestamp = begins or ends
         assert timestamp is not None
-        return calendar.month_of(timestamp).archived_name
+        by_application = self.leaving.anatomy.by_application
+        name = calendar.compact_name(timestamp) if by_application else calendar.month_of(timestamp).archived_name
+        return name if begins else f"before_{name}"
+
+    def _suffix_along(self, taken: dict[str, Any], suffix: str) -> str:
+        if "leaf" not in taken:
+            return f"{suffix}_with"
+        return self._suffix(Range(taken["lower"], taken["upper"])) if self.leaving.anatomy.by_application else suffix
 
     def drop(self, one: Retirement) -> Retiring:
         """Drop a month whose quarantine is over, if the flags allow it and still nothing keeps its rows."""

@@ -40,7 +40,7 @@ def quoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A partition. `pending`: its detachment was begun and not finished."""
+    """A partition, other than the DEFAULT one. `pending`: its detachment was begun and not finished."""
 
     schema: str
     name: str

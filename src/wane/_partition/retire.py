@@ -1,5 +1,5 @@
-"""Retention by month: a partition all of whose rows may leave is detached, quarantined, then dropped; or moved, or
-archived first.
+"""Retention by partition: a month of Wane's, or a range that the application made, all of whose rows may leave is
+detached, quarantined, then dropped; or moved, or archived first.
 
 A partition with one row that must stay is not retired, and the reason is reported. Rows are checked against the rules'
 own conditions before the partition is detached, again when no one can change it any more, and once more before it is
@@ -9,7 +9,7 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -42,19 +42,22 @@ class Retirer:
     def retire(self, target: PartitionTarget, *, dry_run: bool = False) -> list[Retiring]:
         """Retire what is past its time, and drop what was quarantined for long enough; with `dry_run`, only report what
         would be."""
-        leaving = self._leaving(target)
+        leaving = self._unbound(target)
         closed = leaving.closed()
         off = [Retiring(leaving.name, "", "off", {}, closed)] if closed else []
         if dry_run:
-            return _Months(leaving, self.archiving).preview() + off
+            return _Months(Leaving.of(self.work, target, None), self.archiving).preview() + off
         if closed:
             return off
         with self.work.leased(target) as lease:
+            # A follower's partition that was detached and not moved yet still has its foreign key, which the rules do
+            # not name: they would be refused.
+            Detachment(replace(leaving, lease=lease)).settle()
             return _Months(Leaving.of(self.work, target, lease), self.archiving).run()
 
     def reattach(self, target: PartitionTarget, partition: str) -> Retiring:
         """Put a partition that is in quarantine back, with what was taken along."""
-        self._leaving(target)
+        self._unbound(target)
         with self.work.leased(target) as lease:
             return Quarantine(Leaving.of(self.work, target, lease)).reattach(partition)
 
@@ -64,10 +67,10 @@ class Retirer:
             quarantined = journal.retired(target.full, "quarantined")
         return [self.reattach(target, one.partition) for one in reversed(quarantined)]
 
-    def _leaving(self, target: PartitionTarget) -> Leaving:
+    def _unbound(self, target: PartitionTarget) -> Leaving:
         self.work.store.require_migrated()
         require_admin(self.work.store, self.work.contract)
-        return Leaving.of(self.work, target, None)
+        return Leaving.unbound(self.work, target, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,12 @@ class _Months:
         """Report what would be retired now, and what would stay."""
         leaving, outcomes, edge = self.leaving, [], self._edge()
         for leaf in self._due():
+            hindered = leaving.hindered(leaf)
+            if hindered:
+                outcomes.append(Retiring(leaving.name, leaf.name, "stays", {}, hindered))
+                continue
             weight = leaving.weigh(qualified_name(leaving.anatomy, leaf.name))
-            if not weight.rows and leaf.range.lower not in (MIN, edge):
+            if not weight.rows and leaf.range.lower not in (MIN, edge) and not leaving.anatomy.by_application:
                 continue
             why = leaving.why(weight)
             outcomes.append(
@@ -140,6 +147,8 @@ class _Months:
     def _join_covers(self) -> None:
         """Join the gaps left beside months that were put back, which must not stay once those months have gone."""
         leaving = self.leaving
+        if leaving.anatomy.by_application:
+            return
         for target in (leaving.target, *leaving.work.followers(leaving.target)):
             a = leaving.anatomy_of(target)
             while leaving.work.steps.join_covers(a, leaving.require, target.patience):
@@ -149,6 +158,8 @@ class _Months:
         """Check whether retiring an empty month between others that stay would only replace it by another empty one,
         repeatedly."""
         steps, table = self.leaving.work.steps, qualified_name(self.leaving.anatomy, leaf.name)
+        if self.leaving.anatomy.by_application:
+            return False
         return leaf.range.lower not in (MIN, self._edge()) and not leaf.pending and not steps.holds_rows(table)
 
     def _begin(self, leaf: Leaf) -> Retiring:
@@ -156,6 +167,9 @@ class _Months:
         closed = leaving.closed()
         if closed:
             return Retiring(leaving.name, leaf.name, "off", {}, closed)
+        hindered = leaving.hindered(leaf)
+        if hindered:
+            return Retiring(leaving.name, leaf.name, "stays", {}, hindered)
         if leaving.then is Retired.ARCHIVE and self.archiving is not None:
             self.archiving(leaving.name)
         weight = leaving.weigh(qualified_name(leaving.anatomy, leaf.name))

@@ -5,7 +5,7 @@ Rows are checked against the rules' own conditions; a row that none of them lets
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,9 +15,9 @@ from wane._contract.model import Prune, Retired, ToArchive, ToColdTier
 from wane._db.statement import Execute
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger
-from wane._partition.anatomy import Anatomy, anatomy_from
+from wane._partition.anatomy import Anatomy
 from wane._partition.journal import PartitionJournal, Retirement
-from wane._partition.records import Range
+from wane._partition.records import Leaf, Range
 from wane._partition.sql_retire import Weight
 from wane._partition.sql_steps import Note
 from wane._partition.table import PartitionTarget
@@ -41,9 +41,13 @@ class Leaving:
     """The database's clock when this began: it decides what is due until the end, however long that takes."""
 
     @classmethod
+    def unbound(cls, work: PartitionWork, target: PartitionTarget, lease: Lease | None) -> Leaving:
+        """Build this for a table without its rules; raise if it is not partitioned."""
+        return cls(work, target, lease, work.anatomy(target), (), work.store.now())
+
+    @classmethod
     def of(cls, work: PartitionWork, target: PartitionTarget, lease: Lease | None) -> Leaving:
-        """Build this for a table; raise if it is not partitioned."""
-        anatomy = anatomy_from(work.partitioned(target).facts["anatomy"])
+        """Build this for a table; raise if it is not partitioned, or its rules do not fit the database."""
         assert target.declared is not None
         kinds = (Prune, ToColdTier) if target.settings.then is Retired.MOVE else (Prune,)
         bindings = Bindings(work.store, work.contract)
@@ -52,7 +56,7 @@ class Leaving:
             for rule in target.declared.rules
             if rule.active and isinstance(rule.action, kinds)
         )
-        return cls(work, target, lease, anatomy, selections, work.store.now())
+        return replace(cls.unbound(work, target, lease), selections=selections)
 
     @property
     def name(self) -> str:
@@ -78,8 +82,13 @@ class Leaving:
         with self.work.store.transaction() as transaction:
             return closed_gate(Ledger.of(transaction).flags(), target.name, self.work.contract.sweep)
 
-    def weigh(self, table: str) -> Weight:
-        return self.work.steps.weigh(table, self.selections, self.now)
+    def hindered(self, leaf: Leaf) -> str:
+        """Report why a partition can never be retired, whatever its rows; "" if it can."""
+        return self.work.steps.hindrance(self.anatomy, leaf) if self.anatomy.by_application else ""
+
+    def weigh(self, table: str, seconds: float | None = None) -> Weight:
+        """Count the rows of a partition, and those that must stay; raise TimedOut if that takes longer."""
+        return self.work.steps.weigh(table, self.selections, self.now, seconds)
 
     def why(self, weight: Weight) -> str:
         """Report why a month stays; "" if it may leave."""
@@ -113,7 +122,7 @@ class Leaving:
 
     def anatomy_of(self, follower: PartitionTarget) -> Anatomy:
         """Return the anatomy of a table that is partitioned along."""
-        return anatomy_from(self.work.partitioned(follower, lead=self.target).facts["anatomy"])
+        return self.work.anatomy(follower, self.target)
 
     # The journal
 

@@ -10,20 +10,23 @@ from collections.abc import Sequence
 
 from wane._db.statement import Execute
 from wane._db.transaction import Transaction
-from wane._partition.anatomy import Anatomy, fitted
-from wane._partition.records import MAX, MIN, Leaf, Range
-from wane._partition.sql_steps import LockPatience, Note, Steps, doubled, read_leaves
+from wane._partition.anatomy import Anatomy, fitted, quote
+from wane._partition.records import MAX, MIN, Leaf, Range, quoted
+from wane._partition.sql_steps import LockPatience, Note, Steps, default_leaf, doubled, read_leaves
 from wane._partition.statements import early_name, leaf_statements, qualified_name
 from wane.errors import StoreError
 
 _MOST_LATE = 10_000
 """The most rows that came late for a range and are moved while the table is locked."""
+_REFERRED = "SELECT 1 FROM pg_constraint WHERE confrelid = to_regclass(%(table)s) AND contype = 'f' LIMIT 1"
 
 
 class Covering(Steps):
     """What covers the ranges beside months."""
 
     def _cover(self, run: Execute, a: Anatomy, leaf: str, range_: Range) -> None:
+        if a.by_application:
+            return
         leaves = read_leaves(run, a.schema, a.name)
         if any(_within(range_, one.range) for one in leaves):
             return
@@ -81,6 +84,8 @@ class Covering(Steps):
 
         Rows that came late are stored in a temporary table named `late`. Return whether there is one.
         """
+        if a.by_application:
+            return self._take_from_default(run, a, range_, late)
         covering = [one for one in read_leaves(run, a.schema, a.name) if _within(range_, one.range)]
         if not covering:
             return False
@@ -96,6 +101,26 @@ class Covering(Steps):
             name = early_name(a) if beside.lower == MIN else gap_name(a, beside)
             for text in leaf_statements(a, a.table, name, beside):
                 run(doubled(text), {})
+        return True
+
+    def _take_from_default(self, run: Execute, a: Anatomy, range_: Range, late: str) -> bool:
+        """Store the rows of a range that the DEFAULT partition caught, so that the range can be attached again."""
+        default = default_leaf(run, a.table)
+        if default is None:
+            return False
+        inside = " AND ".join(
+            f"{quote(a.time)} {sign} {quoted(end)}"
+            for sign, end in ((">=", range_.lower), ("<", range_.upper))
+            if end not in (MIN, MAX)
+        )
+        caught = f"FROM {default} WHERE {inside or 'true'}"
+        [(rows,)] = run(doubled(f"SELECT count(*) FROM (SELECT 1 {caught} LIMIT {_MOST_LATE + 1}) AS late"), {})
+        # A foreign key to the table would delete what refers to them, or refuse.
+        if rows > _MOST_LATE or (rows and run(_REFERRED, {"table": a.table})):
+            raise StoreError(f"{default} holds rows that came late for this range", "prune them first")
+        run(doubled(f"CREATE TEMPORARY TABLE {late} ON COMMIT DROP AS SELECT * {caught}"), {})
+        with self._quietly(run, default):
+            run(doubled(f"DELETE {caught}"), {})
         return True
 
     def _require_few(self, run: Execute, table: str) -> None:
@@ -128,6 +153,8 @@ def is_cover(a: Anatomy, leaf: Leaf) -> bool:
 
     It is not a month: its rows leave by their rules.
     """
+    if a.by_application:
+        return False
     return (leaf.range.lower == MIN and leaf.name == early_name(a)) or leaf.name == gap_name(a, leaf.range)
 
 

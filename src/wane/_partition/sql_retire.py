@@ -7,21 +7,23 @@ covered again, so that a row which comes late is still caught.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from wane._db.postgres.catalog import OWN_SCHEMA
+from wane._db.schema import TableInfo
 from wane._db.statement import Execute, Statement
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, fitted, own_names, quote
-from wane._partition.records import Leaf, Range, quoted
+from wane._partition.records import Leaf, Range
 from wane._partition.sql_cover import Covering
 from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, doubled, read_leaves
 from wane._partition.statements import alone_name, qualified_name
 from wane._prune.dialects import row_taker
 from wane._rules.dependencies_postgres import require_same_effects
+from wane._rules.queries import queries_of
 from wane._rules.rows import rows_of
 from wane._rules.selection import BoundFollower, Selection, follower_paths
 from wane._rules.statements import delete_below, delete_identified, lock_below
@@ -31,6 +33,23 @@ _STRETCH = 10_000
 _OUTBOUND = "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype = 'f' AND conparentid = 0"
 _OUTBOUND_TO = f"{_OUTBOUND} AND confrelid = to_regclass(%(to)s)"
 
+_LOCKED = "10s"
+"""The longest that a partition may take to detach under a lock: PostgreSQL verifies that no foreign key refers to it."""
+_UNMOVABLE = """
+SELECT c.relname::text, c.relkind = 'f' FROM pg_partition_tree(to_regclass(%(table)s)) AS part
+JOIN pg_class AS c ON c.oid = part.relid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind = 'f' OR n.nspname <> %(schema)s ORDER BY 1 LIMIT 1
+"""
+_PARTS = """
+SELECT c.relname::text, ARRAY(SELECT i.relname::text FROM pg_index AS x JOIN pg_class AS i ON i.oid = x.indexrelid
+                              WHERE x.indrelid = c.oid ORDER BY 1)
+FROM pg_partition_tree(to_regclass(%(table)s)) AS part JOIN pg_class AS c ON c.oid = part.relid
+WHERE part.level > 0 ORDER BY part.level, 1
+"""
+_ABOVE = """
+SELECT c.relname::text FROM pg_partition_ancestors(%(leaf)s::oid) AS above JOIN pg_class AS c ON c.oid = above.relid
+JOIN pg_inherits AS i ON i.inhrelid = c.oid AND i.inhparent = to_regclass(%(table)s)
+"""
 _INDEXES = """
 SELECT c.relname::text FROM pg_index AS x JOIN pg_class AS c ON c.oid = x.indexrelid
 WHERE x.indrelid = to_regclass(%(table)s) ORDER BY 1
@@ -74,7 +93,7 @@ class Stretch:
 class RetireSteps(Covering):
     """Steps that retire a partition, and put it back while it is quarantined."""
 
-    def weigh(self, table: str, selections: Sequence[Selection], now: datetime) -> Weight:
+    def weigh(self, table: str, selections: Sequence[Selection], now: datetime, seconds: float | None = None) -> Weight:
         """Count the rows of a partition, and those that must stay now: by state, age, guards and holds, as in
         sweeps."""
         rows = rows_of(self.store)
@@ -85,22 +104,38 @@ class RetireSteps(Covering):
             f"SELECT count(*), count(*) FILTER (WHERE ({leaving}) IS NOT TRUE),"
             f" count(*) FILTER (WHERE ({free}) IS NOT TRUE) FROM {doubled(table)} AS t"
         )
+        limit = "0" if seconds is None else f"{round(seconds * 1000)}ms"
         with self.store.transaction() as transaction:
-            transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
+            transaction.execute("SELECT set_config('statement_timeout', %(limit)s, true)", {"limit": limit})
             [(all_rows, staying, held)] = transaction.execute(text, p.values)
         return Weight(all_rows, staying, held)
 
-    def elsewhere(self, selection: Selection, follower: BoundFollower, leaf: str, parent: str) -> bool:
-        """Check whether a row of a follower's partition belongs to a row that is not in the parent's partition."""
+    def partition_of(self, table: TableInfo, key: Mapping[str, object]) -> str | None:
+        """Return the name of the partition that has the row of a key; None if there is no such row."""
+        queries = queries_of(self.store)
+        p = queries.rows.parameters()
+        has_key = " AND ".join(queries.has_key(p, [one for one in table.columns if one.name in key], key))
+        name = queries.dialect.table(table)
+        found = self._one(f"SELECT t.tableoid::bigint FROM {name} AS t WHERE {has_key}", p.values)
+        if found is not None:
+            found = self._one(_ABOVE, {"leaf": found[0], "table": name.replace("%%", "%")})
+        return None if found is None else str(found[0])
+
+    def elsewhere(self, follower: BoundFollower, leaf: str, parent: str) -> bool:
+        """Check whether a row of a follower's partition follows no row of the parent's partition.
+
+        It follows another row, or none at all.
+        """
         rows = rows_of(self.store)
-        above, refers = rows.dialect.table(selection.table), rows.refers(follower.reference, "f", "r")
+        p = rows.parameters()
+        follows = " AND ".join([rows.refers(follower.reference, "f", "r"), *rows.fixed(p, follower, "f")])
         text = (
-            f"SELECT 1 FROM {doubled(leaf)} AS f JOIN {above} AS r ON {refers}"
-            f" WHERE r.tableoid <> {quoted(parent)}::regclass LIMIT 1"
+            f"SELECT 1 FROM {doubled(leaf)} AS f"
+            f" WHERE NOT EXISTS (SELECT 1 FROM {doubled(parent)} AS r WHERE {follows}) LIMIT 1"
         )
         with self.store.transaction() as transaction:
             transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
-            return bool(transaction.execute(text, {}))
+            return bool(transaction.execute(text, p.values))
 
     def is_live(self, follower: BoundFollower, side: str) -> bool:
         """Check whether a row of a follower that was taken along is in a state that keeps the row that it follows."""
@@ -115,13 +150,40 @@ class RetireSteps(Covering):
 
     # Detaching
 
-    def detach(self, a: Anatomy, leaf: str) -> None:
-        """Detach a partition concurrently, or finish a detachment that was begun."""
-        found = [one for one in self.leaves(a.schema, a.name) if one.name == leaf]
+    def hindrance(self, a: Anatomy, leaf: Leaf) -> str:
+        """Report why a partition that the application made can never be moved to the quarantine; "" if it can."""
+        if leaf.schema != a.schema:
+            return f"it is in the schema {leaf.schema}, and Wane retires partitions in the schema of their table only"
+        with self.store.transaction() as transaction:
+            found = transaction.execute(_UNMOVABLE, {"table": qualified_name(a, leaf.name), "schema": a.schema})
         if not found:
-            return
-        how = "FINALIZE" if found[0].pending else "CONCURRENTLY"
+            return ""
+        (name, is_foreign) = found[0]
+        return f"{name} is {'a foreign table' if is_foreign else 'in another schema'}, which Wane does not move"
+
+    def detach(self, a: Anatomy, leaf: str, range_: Range, patience: LockPatience) -> bool:
+        """Detach a partition concurrently, or finish a detachment that was begun.
+
+        Beside a DEFAULT partition PostgreSQL detaches no other concurrently, so the table is locked meanwhile. Return
+        False, and detach nothing, if no partition of this name has this range any more.
+        """
+        found = _attached(self.leaves(a.schema, a.name), leaf, range_)
+        if found is None:
+            return False
+        if not found.pending and self.default_leaf(a.schema, a.name) is not None:
+            return self.patiently(lambda transaction: self._detach_locked(transaction, a, leaf, range_), patience)
+        how = "FINALIZE" if found.pending else "CONCURRENTLY"
         self.store.alone(f"ALTER TABLE {a.table} DETACH PARTITION {qualified_name(a, leaf)} {how}", PATIENCE_SECONDS)
+        return True
+
+    def _detach_locked(self, transaction: Transaction, a: Anatomy, leaf: str, range_: Range) -> bool:
+        run = transaction.execute
+        run("SELECT set_config('statement_timeout', %(limit)s, true)", {"limit": _LOCKED})
+        self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
+        if _attached(read_leaves(run, a.schema, a.name), leaf, range_) is None:
+            return False
+        run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {qualified_name(a, leaf)}"), {})
+        return True
 
     def quarantine(
         self, a: Anatomy, leaf: str, range_: Range, detached: str, note: Note, patience: LockPatience
@@ -132,21 +194,51 @@ class RetireSteps(Covering):
             run = transaction.execute
             self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
             source = qualified_name(a, leaf)
-            if self._there(run, source) and not any(one.name == leaf for one in read_leaves(run, a.schema, a.name)):
+            waiting = self._there(run, source) and not self._there(run, own_name(detached))
+            if waiting and not any(one.name == leaf for one in read_leaves(run, a.schema, a.name)):
                 # A table that is out of sight must not keep others from deleting what it refers to.
                 for (key,) in run(_OUTBOUND, {"table": source}):
                     run(doubled(f"ALTER TABLE {source} DROP CONSTRAINT {quote(key)}"), {})
+                mark = _mark(a, detached)
+                if a.by_application:
+                    self._hide_parts(run, a, source, mark)
                 # Its range is covered by another partition of its name, whose indexes may have to coexist with these
-                # one day.
-                mark = "_" + detached.rpartition("_")[2]
+                # one day. An application's index has no such namesake, unless in quarantine.
                 for (index,) in run(_INDEXES, {"table": source}):
-                    run(doubled(f"ALTER INDEX {qualified_name(a, index)} RENAME TO {quote(fitted(index, mark))}"), {})
+                    if not a.by_application or self._there(run, own_name(index)):
+                        renamed = quote(fitted(index, mark))
+                        run(doubled(f"ALTER INDEX {qualified_name(a, index)} RENAME TO {renamed}"), {})
                 run(doubled(f"ALTER TABLE {source} RENAME TO {quote(detached)}"), {})
                 run(doubled(f"ALTER TABLE {qualified_name(a, detached)} SET SCHEMA {OWN_SCHEMA}"), {})
             self._cover(run, a, leaf, range_)
             note(run)
 
         self.patiently(work, patience)
+
+    def _hide_parts(self, run: Execute, a: Anatomy, source: str, mark: str) -> None:
+        """Move the partitions of a partition to Wane's own schema, under names that are free there."""
+        for part, indexes in self._parts(run, source):
+            for index in indexes:
+                if self._there(run, own_name(index)):
+                    renamed = quote(fitted(index, mark))
+                    run(doubled(f"ALTER INDEX {qualified_name(a, index)} RENAME TO {renamed}"), {})
+            name = fitted(part, mark) if self._there(run, own_name(part)) else part
+            if name != part:
+                run(doubled(f"ALTER TABLE {qualified_name(a, part)} RENAME TO {quote(name)}"), {})
+            run(doubled(f"ALTER TABLE {qualified_name(a, name)} SET SCHEMA {OWN_SCHEMA}"), {})
+
+    def _show_parts(self, run: Execute, a: Anatomy, detached: str, mark: str) -> None:
+        """Move the partitions of a partition back, under their own names."""
+        for part, indexes in self._parts(run, detached):
+            run(doubled(f"ALTER TABLE {own_name(part)} SET SCHEMA {quote(a.schema)}"), {})
+            for kind, name in (("TABLE", part), *(("INDEX", index) for index in indexes)):
+                if name.endswith(mark):
+                    was = quote(name.removesuffix(mark))
+                    run(doubled(f"ALTER {kind} {qualified_name(a, name)} RENAME TO {was}"), {})
+
+    def _parts(self, run: Execute, table: str) -> list[tuple[str, list[str]]]:
+        """Return the names of the partitions of a partition, on all levels, each with its indexes."""
+        return [(name, list(indexes)) for name, indexes in run(_PARTS, {"table": table})]
 
     def await_references(self, selections: Sequence[Selection], patience: LockPatience) -> None:
         """Wait for transactions that are about to refer to a row, where only a probe can find references.
@@ -268,9 +360,10 @@ class RetireSteps(Covering):
     def _put_back(self, run: Execute, a: Anatomy, leaf: str, range_: Range, detached: str, late: str) -> None:
         came_late = self._uncover(run, a, range_, late)
         bare = detached.partition(".")[2]
+        mark = _mark(a, bare)
+        self._show_parts(run, a, detached, mark)
         run(doubled(f"ALTER TABLE {detached} SET SCHEMA {quote(a.schema)}"), {})
         run(doubled(f"ALTER TABLE {quote(a.schema)}.{bare} RENAME TO {quote(leaf)}"), {})
-        mark = "_" + bare.rpartition("_")[2].rstrip('"')
         # A long name was shortened to make room for the mark; those that undoing asks for are known.
         asked = [*own_names(a.name), *(one.name for one in a.indexes)]
         asked += [alone_name(leaf, number) for number in range(len(a.alone))]
@@ -327,7 +420,7 @@ class RetireSteps(Covering):
             for detached, name in moves:
                 if not self._there(run, detached):
                     continue
-                if detached != moves[-1][0] and not self._holds_rows(run, detached):
+                if detached != moves[-1][0] and not run(doubled(f"SELECT 1 FROM {detached} LIMIT 1"), {}):
                     run(doubled(f"DROP TABLE {detached}"), {})
                     continue
                 self._move(run, detached, schema, name)
@@ -342,9 +435,24 @@ class RetireSteps(Covering):
             raise StoreError(f"{schema}.{name} is there already", "rename it, then retire again")
         for (grantee,) in run(_GRANTEES, {"table": detached}):
             run(doubled(f"REVOKE ALL ON {detached} FROM {grantee}"), {})
+        for part, _ in self._parts(run, detached):
+            run(doubled(f"ALTER TABLE {own_name(part)} SET SCHEMA {quote(schema)}"), {})
         run(doubled(f"ALTER TABLE {detached} SET SCHEMA {quote(schema)}"), {})
         bare = detached.partition(".")[2]
         run(doubled(f"ALTER TABLE {quote(schema)}.{bare} RENAME TO {quote(name)}"), {})
+
+
+def _attached(leaves: Sequence[Leaf], name: str, range_: Range) -> Leaf | None:
+    """Return the partition of a name, if it still has its range: an application may use a name again."""
+    return next((one for one in leaves if one.name == name and one.range == range_), None)
+
+
+def _mark(a: Anatomy, detached: str) -> str:
+    """Return what is appended to names while their partition is in quarantine.
+
+    Of an application's names few get one, and none of the others may end with it.
+    """
+    return ("_wane" if a.by_application else "_") + detached.rpartition("_")[2].rstrip('"')
 
 
 def quarantine_name(leaf: Leaf, number: int) -> str:

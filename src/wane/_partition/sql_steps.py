@@ -20,9 +20,9 @@ from wane._contract.names import join_name
 from wane._db.schema import Column, TableInfo
 from wane._db.statement import Execute
 from wane._db.transaction import Transaction
-from wane._partition.anatomy import Anatomy, functions_with_conflicts, quote, read_anatomy
+from wane._partition.anatomy import Anatomy, functions_with_conflicts, quote, read_anatomy, read_partitioned
 from wane._partition.journal import PartitionJournal
-from wane._partition.records import MAX, MIN, Leaf, Range
+from wane._partition.records import Leaf, Range
 from wane._partition.statements import qualified_name
 from wane._rules.rows import rows_of
 from wane.errors import Locked, StoreError
@@ -44,6 +44,10 @@ SELECT p.partstrat::text, p.partnatts, a.attname::text, p.partdefid <> 0
 FROM pg_partitioned_table AS p
 LEFT JOIN pg_attribute AS a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
 WHERE p.partrelid = to_regclass(%(table)s)
+"""
+_DEFAULT = """
+SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_partitioned_table AS p JOIN pg_class AS c ON c.oid = p.partdefid
+JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE p.partrelid = to_regclass(%(table)s)
 """
 _BOUND = re.compile(r"FOR VALUES FROM \((?P<lower>.+)\) TO \((?P<upper>.+)\)")
 _COLUMNS = """
@@ -104,10 +108,20 @@ class Steps:
             anatomy, refused = read_anatomy(transaction.execute, schema, name, time_column)
             return anatomy, refused, functions_with_conflicts(transaction.execute, name)
 
+    def read_partitioned(self, schema: str, name: str, time_column: str) -> Anatomy:
+        """Read the definition of a table whose partitions the application makes."""
+        with self.store.transaction() as transaction:
+            return read_partitioned(transaction.execute, schema, name, time_column)
+
     def leaves(self, schema: str, name: str) -> list[Leaf]:
-        """Return the partitions of a table, ordered by name."""
+        """Return the partitions of a table, without the DEFAULT one, ordered by name."""
         with self.store.transaction() as transaction:
             return read_leaves(transaction.execute, schema, name)
+
+    def default_leaf(self, schema: str, name: str) -> str | None:
+        """Return the DEFAULT partition of a table, as SQL writes it."""
+        with self.store.transaction() as transaction:
+            return default_leaf(transaction.execute, f"{quote(schema)}.{quote(name)}")
 
     def partition_key(self, schema: str, name: str) -> str | None:
         """Return the one column by whose ranges a table is partitioned; None if it is not partitioned.
@@ -252,12 +266,24 @@ def read_leaves(run: Execute, schema: str, name: str) -> list[Leaf]:
     found = run(_LEAVES, {"table": f"{quote(schema)}.{quote(name)}"})
     leaves = []
     for schema_, leaf, bound, pending, rows in found:
+        if bound == "DEFAULT":
+            continue
         match = _BOUND.fullmatch(bound or "")
         if match is None:
             raise StoreError(f"{schema_}.{leaf} is a partition of another kind: {bound}", "Wane leaves it alone")
-        ends = [end if end in (MIN, MAX) else end[1:-1].replace("''", "'") for end in match.group("lower", "upper")]
+        ends = (_literal(end) for end in match.group("lower", "upper"))
         leaves.append(Leaf(schema_, leaf, Range(*ends), pending, None if rows < 0 else rows))
     return leaves
+
+
+def _literal(end: str) -> str:
+    """Return the value of a range's end: PostgreSQL quotes all but MINVALUE, MAXVALUE and small numbers."""
+    return end[1:-1].replace("''", "'") if end.startswith("'") else end
+
+
+def default_leaf(run: Execute, table: str) -> str | None:
+    """Return the DEFAULT partition of a table, as SQL writes it."""
+    return next((name for (name,) in run(_DEFAULT, {"table": table})), None)
 
 
 def named(schema: str, name: str) -> str:

@@ -20,12 +20,15 @@ def keep_table(store: Store, contract: Contract, settings: Partitioned, *, actor
     """Maintain one table.
 
     Take back the bound of a conversion that was left half-way before it rejects rows, create months ahead, and retire
-    those that are past their time if the flags allow it.
+    those that are past their time if the flags allow it. Partitions that the application makes are only retired.
     """
     steps = partitions_of(store)
     try:
         target = target_of(store, contract, settings)
         work = PartitionWork(store, contract, steps, actor, listener, Pace.of(contract.sweep), threading.Event())
+        if settings.by_application:
+            Retirer(work, archiving=None).retire(target)
+            return
         converter = Converter(work)
         targets = (target, *work.followers(target))
         for one in targets:

@@ -12,14 +12,17 @@ from typing import Any
 
 from wane._contract.model import Contract
 from wane._db import Store
+from wane._db.schema import Kind
 from wane._db.statement import Execute
 from wane._leases import Lease, Leases, leased
+from wane._partition.anatomy import RETIRE_ONLY, Anatomy, anatomy_from
 from wane._partition.journal import Change, PartitionJournal
 from wane._partition.model import PartitionDone
 from wane._partition.sql import PostgresPartitions
 from wane._partition.sql_steps import Note
 from wane._partition.table import PartitionTarget, followers_of, target_of
 from wane._prune.pace import Pace
+from wane._rules.partitions import partition_misfit
 from wane.errors import PartitionBusy, PartitionError
 from wane.events import Listener, PartitionStep
 
@@ -56,10 +59,13 @@ class PartitionWork:
 
         `splitting`: accept one that is being split. `lead`: the table that it is partitioned along with.
         """
+        self.require_own(target)
         change, name = self.change(target), (lead or target).name
         if change is None or (change.kind, change.state) == ("undo", "restored"):
+            convert = f"`wane partition convert {name}` does that"
             raise PartitionError(
-                f"{target.name} is not partitioned by Wane", f"`wane partition convert {name}` does that"
+                f"{target.name} is not partitioned by Wane",
+                RETIRE_ONLY if target.info.kind is Kind.PARTITIONED else convert,
             )
         if change.kind == "undo":
             raise PartitionError(
@@ -76,6 +82,30 @@ class PartitionWork:
                 f"`wane partition convert {name} --accept` goes on; `wane partition undo {name}` takes it back",
             )
         return change
+
+    def require_own(self, target: PartitionTarget) -> None:
+        """Raise if the application makes the partitions of a table."""
+        if target.settings.by_application:
+            raise PartitionError(
+                f"the application makes the partitions of {target.name}",
+                f"`wane partition retire {target.name}` retires them, and Wane does nothing else to them",
+            )
+
+    def anatomy(self, target: PartitionTarget, lead: PartitionTarget | None = None) -> Anatomy:
+        """Return the definition of a table whose partitions can be retired; raise if there are none."""
+        if not target.settings.by_application:
+            a = anatomy_from(self.partitioned(target, lead=lead).facts["anatomy"])
+            self.steps.partition_key(a.schema, a.name)
+            return a
+        if self.change(target) is not None:
+            raise PartitionError(
+                f"Wane has converted {target.name}, so it makes its partitions",
+                f"remove `made_by` from [partition.{(lead or target).name}]",
+            )
+        misfit = partition_misfit(self.store, target.info, target.settings.time)
+        if misfit is not None:
+            raise PartitionError(*misfit)
+        return self.steps.read_partitioned(target.info.schema, target.info.name, target.settings.time.column)
 
     @contextmanager
     def leased(self, target: PartitionTarget) -> Iterator[Lease]:

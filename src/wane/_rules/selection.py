@@ -614,7 +614,10 @@ class _Binder:
         return table.row_key if by_wane else table.primary_key
 
     def _is_partitioned_by_contract(self, table: TableInfo) -> bool:
-        names = [name for one in self.contract.partitions for name in (one.table, *(name for name, _ in one.followers))]
+        # A key that was unique before Wane converted the table is unique over all of its months. What an application's
+        # partitions each declare for themselves may occur in another of them.
+        own = [one for one in self.contract.partitions if not one.by_application]
+        names = [name for one in own for name in (one.table, *(name for name, _ in one.followers))]
         return bool(table.partition_key) and any(self.schema.find(one.schema, one.name) is table for one in names)
 
     def _unique_in_each_part(self, table: TableInfo, names: set[str]) -> bool:

@@ -12,6 +12,7 @@ from wane._contract.model import Contract, Table
 from wane._db import Store
 from wane._db.schema import TableInfo, hold_names
 from wane._ledger import Hold, Ledger
+from wane._partition.model import RowPartition
 from wane._prune.binding import Bindings
 from wane._prune.fuse import PROBE_SECONDS
 from wane._rules.queries import queries_of
@@ -56,6 +57,7 @@ def explain_row(
         holds=_holds(store, info, text),
         scheduler=table.scheduler,
         next_sweep_at=_next_sweep(store, contract, table),
+        partition=_partition(store, contract, table, named),
     )
 
 
@@ -126,6 +128,14 @@ def _holds(store: Store, info: TableInfo, text: str) -> tuple[Hold, ...]:
     own = Ledger(store.dialect, store.reader(PROBE_SECONDS))
     found = own.holds(tables=hold_names(info), limit=_MOST_HOLDS)
     return tuple(one for one in found if one.key is None or one.key == text)
+
+
+def _partition(store: Store, contract: Contract, table: Table, key: Mapping[str, object]) -> RowPartition | None:
+    if contract.partitioned(table.name) is None:
+        return None
+    from wane._partition.row import partition_of_row
+
+    return partition_of_row(store, contract, table.name, key)
 
 
 def _next_sweep(store: Store, contract: Contract, table: Table) -> datetime | None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from wane._ledger import AuditEntry, Hold
+from wane._partition.model import RowPartition
 from wane._rules.row_parts import RowCondition
 
 
@@ -98,3 +99,5 @@ class WhyRow:
     next_sweep_at: datetime | None = None
     """When the table's scheduler opens its next window; None if that is as soon as it runs, or nothing schedules it."""
     gone: GoneRow | None = None
+    partition: RowPartition | None = None
+    """The partition that it may leave with as a whole; None: its table has none that are retired."""

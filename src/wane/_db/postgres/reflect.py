@@ -45,6 +45,7 @@ SELECT class.oid,
            ON attribute.attrelid = parted.partrelid AND attribute.attnum = part.attnum
          WHERE parted.partrelid = class.oid
        ),
+       pg_catalog.pg_get_partkeydef(class.oid),
        {STAMP},
        pg_catalog.obj_description(class.oid, 'pg_class') IS NOT DISTINCT FROM '{SIDE_TABLE}',
        (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{{}}')
@@ -357,9 +358,8 @@ def _order(provider: str, locale: str | None, name: str) -> str | None:
 
 
 def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
-    oid, schema, name, relkind, is_partition, row_security, hides, tuples, partition_key, stamp, is_side_table = (
-        relation
-    )
+    oid, schema, name, relkind, is_partition, row_security, hides, tuples, *rest = relation
+    partition_key, partitioning, stamp, is_side_table = rest
     columns = details.columns.get(oid, [])
     indexes = details.indexes.get(oid, [])
     names = {number: column for number, column, *_ in columns}
@@ -375,6 +375,7 @@ def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
         row_security=row_security,
         hides_rows=hides,
         partition_key=tuple(partition_key),
+        partitioning=partitioning,
         rows_estimate=None if tuples < 0 or relkind == "v" else int(tuples),
         is_side_table=is_side_table,
         stamp=(oid, stamp),

@@ -1,0 +1,90 @@
+"""The partition that a row is in: when it leaves as a whole, and what keeps it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wane._contract.duration import Forever
+from wane._contract.model import Contract, Partitioned
+from wane._contract.names import TableName
+from wane._db import Store
+from wane._findings import pasted
+from wane._partition.model import RowPartition
+from wane._partition.records import Leaf
+from wane._partition.retirement import Leaving
+from wane._partition.sql import partitions_of
+from wane._partition.sql_cover import is_cover
+from wane._partition.statements import qualified_name
+from wane._partition.table import target_of
+from wane._partition.work import PartitionWork
+from wane._prune.pace import Pace
+from wane.errors import TimedOut, WaneError
+from wane.events import nobody
+
+_SECONDS = 2.0
+
+
+def partition_of_row(
+    store: Store, contract: Contract, table: TableName, key: Mapping[str, object]
+) -> RowPartition | None:
+    """Report which partition the row of a key leaves with, and when; None if its table has none that are retired."""
+    settings = next((one for one in contract.partitions if one.table == table), None)
+    if settings is None or store.kind != "postgres" or not store.migrated:
+        return None
+    try:
+        return _read(store, contract, settings, key)
+    except WaneError:  # It is not partitioned yet, or its rules do not fit: the rules themselves report that.
+        return None
+
+
+def _read(store: Store, contract: Contract, settings: Partitioned, key: Mapping[str, object]) -> RowPartition | None:
+    steps = partitions_of(store)
+    try:
+        target = target_of(store, contract, settings)
+        work = PartitionWork(store, contract, steps, "", nobody, Pace.of(contract.sweep), threading.Event())
+        found = _Explained(Leaving.of(work, target, None))
+        name = steps.partition_of(target.info, key)
+        return None if name is None else found.explain(name)
+    finally:
+        steps.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """Explains partitions of one table."""
+
+    leaving: Leaving
+
+    def explain(self, name: str) -> RowPartition:
+        leaving, a = self.leaving, self.leaving.anatomy
+        leaf = next((one for one in leaving.work.steps.leaves(a.schema, a.name) if one.name == name), None)
+        keep = leaving.target.settings.keep
+        ends = None if leaf is None else leaving.target.calendar.timestamp(leaf.range.upper)
+        if leaf is None or ends is None or isinstance(keep, Forever) or is_cover(a, leaf):
+            why = "by the contract" if isinstance(keep, Forever) else "it has no end in time, or only catches rows"
+            return RowPartition(name, ends, None, f"{name}, its partition, is never retired: {why}")
+        after = ends + keep
+        if after > leaving.now:
+            when = f"after {after:%Y-%m-%d %H:%M:%S} UTC, if every row in it may leave then"
+            return RowPartition(name, ends, after, f"{name}, its partition, is retired {when}")
+        return RowPartition(name, ends, after, self._past(leaf))
+
+    def _past(self, leaf: Leaf) -> str:
+        leaving = self.leaving
+        retire = pasted("partition", "retire", leaving.name)
+        try:
+            why = leaving.hindered(leaf) or leaving.why(
+                leaving.weigh(qualified_name(leaving.anatomy, leaf.name), _SECONDS)
+            )
+        except TimedOut:
+            return (
+                f"{leaf.name}, its partition, is past its time; {retire.rstrip('`')} --dry-run` counts what must stay"
+            )
+        if why:
+            return f"{leaf.name}, its partition, is past its time and stays: {why}"
+        closed = leaving.closed()
+        if closed:
+            return f"{leaf.name}, its partition, would be retired, but {closed}"
+        return f"it leaves with its partition {leaf.name}: with `wane run` within ten minutes, or with {retire}"
