@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from archive.inline import without_spark
 from partition.partitioning import keeping, partitions
 from partition.test_retire import count, hasten, outcomes
 from servers import PostgresDatabase
@@ -434,6 +435,56 @@ def test_only_retiring_is_for_such_a_table(postgres_database: PostgresDatabase, 
             with pytest.raises(PartitionError) as problem:
                 call("task")
             assert 'made_by = "application"' in problem.value.hint
+
+
+def test_they_move_to_the_schema_of_archived_tables(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    database = postgres_database
+    database.script(
+        TASKS
+        + KEYS
+        + FILLED
+        + "CREATE TABLE log (id bigint, at timestamp, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);"
+        "CREATE TABLE log_old PARTITION OF log FOR VALUES FROM ('-infinity') TO ('2020-01-01 06:00') PARTITION BY HASH (id);"
+        "CREATE TABLE log_old_0 PARTITION OF log_old FOR VALUES WITH (MODULUS 1, REMAINDER 0); INSERT INTO log VALUES (1, '2019-05-05')"
+    )
+    time = '{ column = "at", zone = "UTC" }'
+    logs = (
+        f'[table.log]\nscheduler = "weekly"\nwhy = "a test"\ntime = {time}\nrule.old = {{ keep = "30d" }}\n'
+        f'[partition.log]\nmade_by = "application"\ntime = {time}\nkeep = "30d"\n'
+    )
+    with keeping(database, tmp_path, (CONTRACT + logs).replace("made_by", 'then = "move"\nmade_by')) as keeper:
+        keeper.enable()
+        assert outcomes(keeper.partition.retire("task", pace=FAST)) == {day(DAYS - n): "moved" for n in range(WHOLE)}
+        moved = day(DAYS).replace("task_", "archive.task_")
+        assert count(database, moved) == 4
+        assert count(database, moved.replace("task_", "task_event_")) == 8
+        assert count(database, moved.replace("task_", "payload_") + "_with") in (1, 2)
+        assert outcomes(keeper.partition.retire("log")) == {"log_old": "moved"}
+        assert count(database, "archive.log_before_20200101060000") == 1
+        assert not [one for one in keeper.check(strict=True) if one.severity.value == "error"]
+
+
+def test_their_rows_are_archived_first(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = postgres_database
+    database.script(TASKS + KEYS + FILLED)
+    without_spark(monkeypatch)
+    cold = CONTRACT.replace("made_by", 'then = "archive"\nmade_by').replace(
+        'when = ["done"]\n', 'when = ["done"]\nthen = "archive"\n'
+    )
+    with keeping(
+        database, tmp_path, f'{cold}[archive]\nurl = "{tmp_path}/cold"\ntask = {{ keep = "forever" }}\n'
+    ) as keeper:
+        keeper.enable()
+        live = day(DAYS - 2)
+        database.execute(f"UPDATE {live} SET status = 'open' WHERE id = (SELECT min(id) FROM {live})")
+        done = keeper.partition.retire("task", pace=FAST)
+        gone = {day(DAYS - n) for n in range(WHOLE)} - {live}
+        assert {one.partition for one in done if one.outcome == "dropped"} == gone
+        assert [one.why for one in done if one.outcome == "stays"] == ["1 of its rows are not in the archive yet"]
+        [table] = [one for one in keeper.archive.tables() if one.table == "task"]
+        assert table.rows == 4 * DAYS - count(database, "task")
 
 
 REFUSED = """
