@@ -426,11 +426,14 @@ class Keeper(Closable):
 
         return explain_row(self.store, self.contract, self.pruner.bindings, self.archive, table, key)
 
-    def ages(self, table: str) -> AgeHistogram | None:
-        """Read how old the rows of a table are, in equal steps: all of them, or a sample; None if no rule ages them."""
+    def ages(self, table: str, *, seconds: float = READ_SECONDS) -> AgeHistogram | None:
+        """Read how old the rows of a table are, in equal steps: all of them, or a sample; None if no rule ages them.
+
+        Counting them, and reading them, may each take `seconds`.
+        """
         from wane.observe._ages import read_ages
 
-        return read_ages(self.store, self.contract, table)
+        return read_ages(self.store, self.contract, table, seconds)
 
     def space(self, table: str | None = None, *, since: datetime | None = None) -> Space:
         """Read the size of every table, or of one, what pruning freed since a time (a week ago), and advice."""

@@ -96,6 +96,7 @@ def test_a_read_is_cancelled_at_its_deadline(database: Database, monkeypatch: py
         assert answer.headers["retry-after"] == "5"
         assert slow.ended.is_set()
         assert running(database) == []
+        monkeypatch.setattr(_pool, "READ_SECONDS", PATIENCE_SECONDS)
         assert httpx.get(f"{base}/api/v1/contract", timeout=PATIENCE_SECONDS).status_code == 200
 
 

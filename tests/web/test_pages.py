@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -15,14 +17,19 @@ from starlette.routing import Mount
 
 from partition.partitioning import PLAIN
 from partition.partitioning import keeping as partitioning
-from prune.keeping import DAY, ago, jobs, keeping
+from prune.keeping import DAY, ago, insert, jobs, keeping, rule, table
 from servers import Database
+from wane._contract.model import Contract, Excuse, ExcuseKind, Follower, Reference
+from wane._contract.names import TableName
+from wane._keeper import Keeper
 from wane.observe._ages import AgeHistogram
+from wane.observe._health import Health
 from wane.observe._sql_snapshots import Snapshot, Snapshots
 from wane.queue import RetryPolicy
 from wane.web import console
 from wane.web._pages import PAGES
-from web.asking import asking
+from wane.web._shared_health import SharedHealth
+from web.asking import Asker, asking
 from web.conftest import EVIL, EVIL_STATE, Shop
 
 LISTED = [page.path for page in PAGES if page.listed]
@@ -176,3 +183,102 @@ def test_partitions_are_listed_by_month(postgres_database: Database, tmp_path: P
     assert (found["table"], found["problem"]) == ("event", None)
     assert found["partitions"]
     assert all(f"<li>{one}</li>" in page for one in found["partitions"])
+
+
+@contextmanager
+def covering(database: Database) -> Iterator[Asker]:
+    """A console over a table, one whose rows leave with its rows, and an excused one."""
+    jobs(database, *((n, "done", ago(8)) for n in range(50)))
+    database.execute("CREATE TABLE part (id integer PRIMARY KEY, job_id integer REFERENCES job (id))")
+    database.execute("CREATE TABLE flags (name text PRIMARY KEY)")
+    contract = Contract(
+        None,
+        (table("job", rule("old", followers=(Follower(Reference(TableName("part"), ("job_id",))),))),),
+        excused=((TableName("flags"), Excuse(ExcuseKind.CONSTANT, "few")),),
+    )
+    with asking(console(contract, url=database.url)) as ask:
+        yield ask
+
+
+def test_every_link_to_a_table_leads_to_its_page(database: Database) -> None:
+    with covering(database) as ask:
+        links = set(re.findall(r'href="(/tables/[^"]+)"', ask.get("/tables").text))
+        assert links == {"/tables/job", "/tables/part", "/tables/flags"}
+        for link in links:
+            page = ask.get(link)
+            assert page.status_code == 200, (link, page.text)
+            assert ("Why is a row still here" in page.text) == (link == "/tables/job")
+        assert "follows job (job_id)" in ask.get("/tables/part").text
+        assert "few" in ask.get("/tables/flags").text
+        found = ask.get("/api/v1/table?table=part").json()
+        assert (found["contract"]["bound"], found["ages"]) == ("follows job (job_id)", None)
+        assert ask.get("/tables/jop").status_code == 404
+
+
+def test_a_run_of_all_tables_or_of_an_unknown_one_has_no_link(shop: Shop) -> None:
+    shop.keeper.record_action("enable")
+    shop.keeper.record_action("hold", "dropped")
+    text = shop.ask.get("/runs").text
+    assert "<td>all tables</td>" in text
+    assert "<td>dropped</td>" in text
+
+
+def test_a_hold_is_shown_by_the_columns_of_its_key(shop: Shop) -> None:
+    shop.keeper.hold("job", {"id": 3}, reason="dispute")
+    shop.keeper.hold(f'"{EVIL}"', {"id": EVIL}, reason="quoted")
+    assert "<td>id = 3</td>" in shop.ask.get("/tables/job").text
+    rows = [one["row"] for one in shop.ask.get("/api/v1/holds").json()["items"]]
+    assert rows == [{"id": EVIL}, {"id": "3"}]
+    why = shop.ask.get("/api/v1/why?table=job&key=3").json()
+    assert (why["key"], [one["reason"] for one in why["holds"]]) == ({"id": "3"}, ["dispute"])
+
+
+def test_due_rows_that_were_not_counted_in_time_are_counted_on_request(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = shop.ask.get("/tables/job").text
+    assert "Count all due rows" not in page
+    monkeypatch.setattr("wane.web._pages._PLAN_SECONDS", 0.0)
+    insert(shop.kept.database, "job", "id, state, at_ms", *((n, "done", ago(9)) for n in range(100, 20_000)))
+    page = shop.ask.get("/tables/job").text
+    assert 'href="/tables/job?count=all"' in page
+    assert "19,901 rows due" in shop.ask.get("/tables/job?count=all").text
+
+
+def test_pages_share_a_health_report_until_an_action(guarded: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    reading = Keeper.health
+
+    def counted(keeper: Keeper) -> Health:
+        read.append(1)
+        return reading(keeper)
+
+    monkeypatch.setattr(Keeper, "health", counted)
+    mine = {"headers": guarded.bearer("operator")}
+    for path in ("/", "/tables", "/tables/job"):
+        assert guarded.ask.get(path, **mine).status_code == 200
+    assert len(read) == 1
+    assert guarded.ask.post("/api/v1/disable", json={"table": "job", "confirm": "job"}, **mine).status_code == 200
+    assert "off</dd>" in guarded.ask.get("/tables/job", **mine).text
+    assert len(read) == 2
+
+
+def test_a_report_is_read_again_when_it_is_old_or_was_forgotten(shop: Shop) -> None:
+    now = [0.0]
+    reports = SharedHealth(clock=lambda: now[0])
+    first = reports.read(shop.keeper)
+    now[0] = 4.0
+    assert reports.read(shop.keeper) is first
+    now[0] = 6.0
+    second = reports.read(shop.keeper)
+    assert second is not first
+    reports.forget()
+    assert reports.read(shop.keeper) is not second
+
+
+def test_a_console_without_authentication_asks_for_no_token(shop: Shop) -> None:
+    assert shop.ask.get("/login").headers["location"] == "/"
+    signed = shop.ask.post("/login", data={"token": "wane_x"})
+    assert (signed.status_code, "it only reads" in signed.text) == (403, True)
+    refused = shop.ask.post("/api/v1/sweep", json={}).json()
+    assert (refused["code"], "token" in refused["detail"]) == ("ReadOnly", False)

@@ -9,7 +9,7 @@ from datetime import datetime
 from wane._contract.lookup import find_table
 from wane._contract.model import Contract
 from wane._db import Store
-from wane._db.counting import READ_SECONDS, Exactness, count_rows, sample, sample_spread
+from wane._db.counting import Exactness, count_rows, sample, sample_spread
 from wane._db.timestamps import read_time
 from wane._rules.rows import cutoff
 from wane._rules.selection import Selection, bind_rule
@@ -47,13 +47,13 @@ class AgeHistogram:
     """Oldest first."""
 
 
-def read_ages(store: Store, contract: Contract, name: str) -> AgeHistogram | None:
+def read_ages(store: Store, contract: Contract, name: str, seconds: float) -> AgeHistogram | None:
     """Read the histogram of a table; None if none of its rules fits the database and ages by one column."""
     table, schema, now = find_table(contract, name), store.reflect(), store.now()
     for rule in table.rules:
         selection = bind_rule(contract, table, rule, schema, store.types)[0] if rule.active else None
         if selection is not None and selection.one_time:
-            values, exact = _read(store, selection)
+            values, exact = _read(store, selection, seconds)
             times = sorted(time for value in values if (time := read_time(value, selection.time)) is not None)
             column, ending = selection.time_column.name, cutoff(rule, now)
             without = len(values) - len(times)
@@ -62,14 +62,14 @@ def read_ages(store: Store, contract: Contract, name: str) -> AgeHistogram | Non
     return None
 
 
-def _read(store: Store, selection: Selection) -> tuple[list[object], bool]:
+def _read(store: Store, selection: Selection, seconds: float) -> tuple[list[object], bool]:
     table, column = selection.table, selection.time_column
-    count = count_rows(store, table, READ_SECONDS)
+    count = count_rows(store, table, seconds)
     known = None if count is None else count.rows
     if count is not None and count.exactness is Exactness.EXACT and count.rows <= _MOST_READ:
-        values = sample(store, table, column, _MOST_READ, READ_SECONDS, known)
+        values = sample(store, table, column, _MOST_READ, seconds, known)
         return values, len(values) == known
-    return sample_spread(store, table, store.dialect.quote(column.name), _MOST_READ, READ_SECONDS, known), False
+    return sample_spread(store, table, store.dialect.quote(column.name), _MOST_READ, seconds, known), False
 
 
 def _buckets(times: Sequence[datetime]) -> list[AgeBucket]:

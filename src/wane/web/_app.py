@@ -26,6 +26,7 @@ from starlette.staticfiles import StaticFiles
 
 from wane import __version__
 from wane._contract.model import Contract
+from wane._contract.show import rows as contract_rows
 from wane._keeper import Keeper, open_keeper
 from wane.errors import MetricsError, WaneError
 from wane.web import _words as words
@@ -39,6 +40,7 @@ from wane.web._pool import KeeperPool
 from wane.web._problems import RequestRefused, problem_of, status_of
 from wane.web._proxy import TrustedProxy
 from wane.web._resources import audit_row, read_trail
+from wane.web._shared_health import SharedHealth
 from wane.web._shield import Rates, Shield, TooLarge
 from wane.web._words import FILTERS
 
@@ -75,6 +77,7 @@ class Web:
         open_one = partial(open_keeper, url, contract=contract)
         self.pool = KeeperPool(open_one)
         self.jobs = ArchiveJobs(open_one)
+        self.health = SharedHealth()
         self.templates = Environment(
             loader=PackageLoader("wane.web"),
             autoescape=True,
@@ -84,6 +87,7 @@ class Web:
         )
         self.templates.filters.update(FILTERS)
         self.templates.globals.update(ago=words.ago_text, version=__version__)
+        self.known = frozenset(one.table for one in contract_rows(contract))
         self._metrics: Any = None
         self._turn = threading.Lock()
 
@@ -136,6 +140,8 @@ class Web:
         identity = await self._identity(request)
         if identity is None:
             raise RequestRefused(401, "Unauthenticated", "a token is needed", "`wane token create` makes one")
+        if identity is ANYONE and role is not AccessRole.VIEWER:
+            raise _read_only()
         if not identity.role.includes(role):
             raise RequestRefused(
                 403, "Forbidden", f"this needs the role {role.value}, and the token has {identity.role.value}"
@@ -160,14 +166,26 @@ class Web:
             _require_own_form(request, identity, body)
         cross_site = request.headers.get("sec-fetch-site") == "cross-site"
         return WebCall(
-            identity, dict(request.query_params), body, request.path_params, jobs=self.jobs, cross_site=cross_site
+            identity,
+            dict(request.query_params),
+            body,
+            request.path_params,
+            jobs=self.jobs,
+            health=self.health,
+            cross_site=cross_site,
         )
 
     async def _login_page(self, request: Request) -> Response:
+        if not self.authentication:
+            return RedirectResponse(_root(request) + "/", status_code=303)
         return self._render(request, "login.html", {"problem": None}, title="Sign in")
 
     async def _login(self, request: Request) -> Response:
         _require_same_origin(request)
+        if not self.authentication:
+            raise RequestRefused(
+                403, "ReadOnly", "this console needs no token: it only reads", "`wane serve --auth` requires tokens"
+            )
         body = parse_body(await request.body(), request.headers.get("content-type", ""))
         text = str(body.get("token", "")).strip()
         found = await self.pool.run(lambda keeper: identify(keeper.store, text, by_cookie=True)) if text else None
@@ -194,7 +212,7 @@ class Web:
 
     async def _act(self, endpoint: Endpoint, request: Request, identity: Identity) -> Response:
         call = await self._call(request, identity)
-        done = await self.pool.run(lambda keeper: plain(endpoint.answer(keeper, call)))
+        done = await self._run(request, lambda keeper: plain(endpoint.answer(keeper, call)))
         if "job" in done:
             return RedirectResponse(f"{_root(request)}/archive/jobs/{done['job']['id']}", status_code=303)
         context = {"says": endpoint.says, "done": done, "table": call.text("table"), "pool": call.text("pool")}
@@ -213,7 +231,10 @@ class Web:
     async def _run(self, request: Request, work: Callable[[Keeper], R]) -> R:
         """Run the work of a request; what only reads ends when its client goes away."""
         if request.method != "GET":
-            return await self.pool.run(work)
+            try:
+                return await self.pool.run(work)
+            finally:
+                self.health.forget()
         return await self.pool.read(work, partial(_disconnected, request))
 
     def _render(
@@ -240,6 +261,7 @@ class Web:
             "may": partial(_may, identity),
             "page": None,
             "shown": "",
+            "known": self.known,
             "paused": paused,
         }
         text = self.templates.get_template(template).render({**common, **context})
@@ -354,12 +376,16 @@ def _require_same_origin(request: Request) -> None:
         raise RequestRefused(403, "CrossSite", "this form was sent from another site")
 
 
+def _read_only() -> RequestRefused:
+    return RequestRefused(
+        403, "ReadOnly", "without authentication the console only reads", "start it with `wane serve --auth`"
+    )
+
+
 def _require_own_form(request: Request, identity: Identity, body: dict[str, Any]) -> None:
     """Refuse what changes something, unless a holder of a token sent it on purpose."""
     if not identity.form_key:
-        raise RequestRefused(
-            403, "ReadOnly", "without authentication the console only reads", "start it with `wane serve --auth`"
-        )
+        raise _read_only()
     _require_same_origin(request)
     if identity.in_browser and not hmac.compare_digest(str(body.pop("form_key", "")), identity.form_key):
         raise RequestRefused(

@@ -15,6 +15,7 @@ from wane._keeper import Keeper
 from wane.errors import WrongArgument
 from wane.web._access import Identity
 from wane.web._jobs import ArchiveJobs
+from wane.web._shared_health import SharedHealth
 
 ALL = "all tables"
 """What confirms an action on every table."""
@@ -33,6 +34,7 @@ class WebCall:
     body: Mapping[str, Any] = field(default_factory=dict)
     path: Mapping[str, str] = field(default_factory=dict)
     jobs: ArchiveJobs = field(kw_only=True)
+    health: SharedHealth = field(kw_only=True)
     cross_site: bool = False
     """Whether a page of another site sent it, as the browser reports."""
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from wane._contract.lookup import find_table
-from wane._contract.model import Contract
+from wane._contract.model import Contract, Table
 from wane._contract.show import rows as contract_rows
 from wane._findings import Finding, Severity
 from wane._keeper import Keeper
-from wane.errors import WaneError
+from wane.errors import UnknownTable, WaneError
 from wane.observe._growth import TableGrowth
 from wane.observe._health import TableHealth
 from wane.web import _resources as read
@@ -24,6 +23,10 @@ from wane.web._jobs import ArchiveJob
 _RUNS = 50
 _JOB_SECONDS = 2
 """How often the page of an unfinished job refreshes."""
+_PLAN_SECONDS = 0.5
+"""How long the page of a table counts the due rows of each rule, and their ages."""
+_COUNTED_SECONDS = 10.0
+_FUSE_SECONDS = 2.0
 _SEVERITIES = list(Severity)
 _UNKNOWN = -1.0
 
@@ -42,7 +45,7 @@ class ConsolePage:
 
 
 def overview(keeper: Keeper, call: WebCall) -> dict[str, Any]:
-    health = keeper.health()
+    health = call.health.read(keeper)
     runs = keeper.audit(limit=8) if health.migrated else []
     alerts = [one for one in _growth(keeper).values() if one.alert is not None]
     findings = sorted(health.findings, key=_by_severity)
@@ -68,7 +71,7 @@ _SORTS: dict[str, Callable[[TableHealth], Any]] = {
 
 
 def tables(keeper: Keeper, call: WebCall) -> dict[str, Any]:
-    health = keeper.health()
+    health = call.health.read(keeper)
     wanted = (call.text("find") or "").lower()
     sort = call.text("sort") or "table"
     found = [one for one in health.tables if wanted in one.pressure.table.lower()]
@@ -90,36 +93,56 @@ def _growth(keeper: Keeper) -> dict[str, TableGrowth]:
 
 
 def table(keeper: Keeper, call: WebCall) -> dict[str, Any]:
+    """Read a table with rules, one whose rows leave with others, or an excused one."""
     name = call.path["table"]
-    declared = find_table(keeper.contract, name)
-    health = keeper.health()
-    growth = keeper.growth(name)[0] if health.migrated else None
-    ages = keeper.ages(name)
+    words = read.words_of(keeper.contract, name)
+    health = call.health.read(keeper)
+    growth = next(iter(_growth_of(keeper, name)), None)
     key = call.text("key")
     found: dict[str, Any] = {
         "name": name,
-        "declared": declared,
-        "words": next(one for one in contract_rows(keeper.contract) if one.table == name),
+        "words": words,
         "one": next((one for one in health.tables if one.pressure.table == name), None),
         "health": health,
         "growth": growth,
         "chart": None if growth is None else growth_chart(growth, _next_threshold(growth)),
-        "ages": ages,
-        "age_chart": None if ages is None else age_chart(ages),
-        "plan": keeper.plan(name, explain=True),
         "runs": keeper.audit(table=name, limit=20) if health.migrated else [],
-        "holds": keeper.holds(name) if health.migrated else [],
+        "holds": read.held_rows(keeper, name) if health.migrated else [],
         "key": key or "",
         "why": None,
         "why_problem": None,
-        "fused": keeper.review(name, seconds=2.0).rules if health.migrated and call.identity.form_key else (),
+        "declared": None,
     }
-    if key is not None:
+    declared = next((one for one in keeper.contract.tables if str(one.name) == name), None)
+    if declared is not None:
+        found.update(_ruled(keeper, call, declared, migrated=health.migrated))
+    if declared is not None and key is not None:
         try:
             found["why"] = keeper.why(name, parse_key_text(key))
         except WaneError as problem:
             found["why_problem"] = problem
     return found
+
+
+def _growth_of(keeper: Keeper, name: str) -> list[TableGrowth]:
+    try:
+        return keeper.growth(name) if keeper.store.migrated else []
+    except UnknownTable:  # No snapshot of it is taken.
+        return []
+
+
+def _ruled(keeper: Keeper, call: WebCall, declared: Table, *, migrated: bool) -> dict[str, Any]:
+    """Read what only a table with rules has. Counts that take long are bounds or estimates, unless they are asked for."""
+    name, counted = str(declared.name), call.text("count") == "all"
+    ages = keeper.ages(name, seconds=_PLAN_SECONDS)
+    return {
+        "declared": declared,
+        "counted": counted,
+        "ages": ages,
+        "age_chart": None if ages is None else age_chart(ages),
+        "plan": keeper.plan(name, seconds=_COUNTED_SECONDS if counted else _PLAN_SECONDS, explain=True),
+        "fused": keeper.review(name, seconds=_FUSE_SECONDS).rules if migrated and call.identity.form_key else (),
+    }
 
 
 def _next_threshold(growth: TableGrowth) -> int | None:
@@ -193,7 +216,7 @@ def executors(keeper: Keeper, call: WebCall) -> dict[str, Any]:
 
 def contract(keeper: Keeper, call: WebCall) -> dict[str, Any]:
     found = read.contract(keeper, call)
-    return {**found, "file": _file(keeper.contract), "findings": keeper.check()}
+    return {**found, "file": _file(keeper.contract)}
 
 
 def _file(contract: Contract) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -10,11 +11,14 @@ from typing import Any
 from wane._contract.fingerprint import fingerprint
 from wane._contract.lookup import find_table
 from wane._contract.model import Contract, ToArchive
+from wane._contract.names import TableName
+from wane._contract.show import ShownRow
 from wane._contract.show import rows as contract_rows
+from wane._db.schema import Schema
 from wane._keeper import Keeper
-from wane._ledger import AuditEntry
+from wane._ledger import AuditEntry, Hold
 from wane.claims import WorkState
-from wane.errors import NotInstalled, WaneError
+from wane.errors import NotInstalled, UnknownTable, WaneError
 from wane.web._call import WebCall, parse_key_text, parse_time_text
 
 
@@ -43,11 +47,48 @@ def tables(keeper: Keeper, call: WebCall) -> Any:
 def table(keeper: Keeper, call: WebCall) -> Any:
     """Return one table: its contract in words, its health, its holds, and how old its rows are."""
     name = call.required("table")
-    find_table(keeper.contract, name)
-    words = next(one for one in contract_rows(keeper.contract) if one.table == name)
+    words = words_of(keeper.contract, name)
     found = next((one.as_dict() for one in keeper.health().tables if one.pressure.table == name), None)
-    holds = keeper.holds(name) if keeper.store.migrated else []
-    return {"table": name, "contract": words, "health": found, "ages": keeper.ages(name), "holds": holds}
+    holds = held_rows(keeper, name) if keeper.store.migrated else []
+    ages = keeper.ages(name) if any(str(one.name) == name for one in keeper.contract.tables) else None
+    return {"table": name, "contract": words, "health": found, "ages": ages, "holds": holds}
+
+
+def words_of(contract: Contract, name: str) -> ShownRow:
+    """Return what the contract says of a table, with rules or without; raise UnknownTable if it says nothing."""
+    found = next((one for one in contract_rows(contract) if one.table == name), None)
+    if found is None:
+        find_table(contract, name)
+        raise UnknownTable(f"the contract has no table {name!r}")
+    return found
+
+
+def held_rows(keeper: Keeper, name: str | None, limit: int = 100) -> list[dict[str, Any]]:
+    """Return holds in force, each with the row's key by its columns: a hold stores only their values, encoded."""
+    try:
+        found = keeper.holds(name, limit=limit)
+    except UnknownTable:  # An excused table may be missing, or be several.
+        return []
+    schema = keeper.store.reflect() if any(one.key is not None for one in found) else None
+    quoted = keeper.store.kind == "sqlite"
+    return [{**asdict(one), "row": None if schema is None else _held_row(schema, one, quoted=quoted)} for one in found]
+
+
+def _held_row(schema: Schema, hold: Hold, *, quoted: bool) -> dict[str, str] | None:
+    if hold.key is None:
+        return None
+    table = TableName.parse(hold.table)
+    info = schema.find(table.schema, table.name)
+    values = [_unquoted(str(one)) if quoted else str(one) for one in json.loads(hold.key)]
+    names = (
+        () if info is None else next((one for one in (info.primary_key, info.row_key) if len(one) == len(values)), ())
+    )
+    return dict(zip(names or map(str, range(1, len(values) + 1)), values, strict=True))
+
+
+def _unquoted(literal: str) -> str:
+    quoted = len(literal) > 1 and literal[0] == literal[-1] == "'"
+    return literal[1:-1].replace("''", "'") if quoted else literal
 
 
 def plan(keeper: Keeper, call: WebCall) -> Any:
@@ -90,7 +131,8 @@ def _since(call: WebCall) -> datetime | None:
 
 
 def holds(keeper: Keeper, call: WebCall) -> Any:
-    return listed(keeper.holds(call.text("table"), limit=call.limit()))
+    name = call.text("table")
+    return listed(held_rows(keeper, name, call.limit()))
 
 
 def queue(keeper: Keeper, call: WebCall) -> Any:
@@ -159,7 +201,7 @@ def contract(keeper: Keeper, call: WebCall) -> Any:
         "fingerprint": fingerprint(keeper.contract),
         "in_force": in_force,
         "tables": contract_rows(keeper.contract),
-        "findings": [one.as_dict() for one in keeper.check()],
+        "findings": keeper.check(),
     }
 
 
