@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from archive.copying import bound, copied, workers
 from servers import Database, PostgresDatabase, SqliteDatabase
+from texts import ANY_TEXT
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane.errors import ArchiveError, BindError
@@ -126,7 +127,7 @@ def types_database(clusters: Any) -> Iterator[PostgresDatabase]:
 SQLITE = {
     "whole INTEGER": st.integers(-(2**63), 2**63 - 1),
     "flag BOOLEAN": st.integers(0, 1),
-    "body TEXT": NASTY_TEXT | st.text(st.characters(exclude_categories=["Cs"])),
+    "body TEXT": NASTY_TEXT | ANY_TEXT,
     "name VARCHAR(3)": NASTY_TEXT,
     "bytes BLOB": st.binary(max_size=20),
     "fraction REAL": FLOATS.filter(lambda x: not math.isnan(x)),

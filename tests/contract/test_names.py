@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from texts import ANY_TEXT
 from wane._contract.names import TableName, join_name, parse_reference, split_name
 from wane._contract.refused import Refused
 
@@ -23,7 +24,7 @@ def test_a_table_is_read_back(name: str, schema: str | None) -> None:
     assert TableName.parse(str(table)) == table
 
 
-@given(st.text())
+@given(ANY_TEXT)
 def test_any_text_is_a_name_or_refused(text: str) -> None:
     try:
         parts = split_name(text)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from wane import catalogue, reference
-from wane._contract.mistakes import Mistakes, describe, key_path, mask
+from wane._contract.mistakes import Mistakes, append_key, describe, key_path, mask
 from wane._contract.model import Contract
 from wane._contract.names import TableName, parse_reference
-from wane._contract.positions import scan_lines
+from wane._contract.positions import KeyParts, scan_lines
 from wane._contract.resolve import SourceFile, resolve
 from wane._contract.settings import SECTIONS
 from wane._findings import Finding, errors_of, many
@@ -73,12 +73,22 @@ def read_contract(path: Path | str) -> ContractReading:
     path = Path(path)
     files: list[SourceFile] = []
     _collect(path, str(path), files, ())
-    positions = {
-        key_path(parts): (file.mistakes.file, line) for file in files for parts, line in file.mistakes.lines.items()
-    }
-    contract = replace(resolve(path, files), positions=positions)
+    contract = replace(resolve(path, files), positions=_positions(files))
     findings = tuple(finding for file in files for finding in file.mistakes.findings)
     return ContractReading(None if errors_of(findings) else contract, findings)
+
+
+def _positions(files: Sequence[SourceFile]) -> dict[str, tuple[str, int]]:
+    """Return the file and the line of every key."""
+    found = {}
+    for file in files:
+        texts: dict[KeyParts, str] = {(): ""}  # Keys can be long, and most begin with one that came before.
+        for parts, line in file.mistakes.lines.items():
+            if parts:
+                above = texts[parts[:-1]] if parts[:-1] in texts else key_path(parts[:-1])
+                texts[parts] = append_key(above, parts[-1])
+            found[texts[parts]] = (file.mistakes.file, line)
+    return found
 
 
 def _collect(path: Path, shown: str, files: list[SourceFile], above: tuple[Path, ...]) -> None:

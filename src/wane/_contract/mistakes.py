@@ -163,11 +163,15 @@ def key_path(path: Sequence[object]) -> str:
     """Write a dotted key as in TOML, with positions in lists in brackets."""
     text = ""
     for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += ("." if text else "") + _key(str(part))
+        text = append_key(text, part)
     return text
+
+
+def append_key(text: str, part: object) -> str:
+    """Write a dotted key that has one part more."""
+    if isinstance(part, int):
+        return f"{text}[{part}]"
+    return f"{text}.{_key(str(part))}" if text else _key(str(part))
 
 
 def _key(part: str) -> str:
