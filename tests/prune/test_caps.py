@@ -12,6 +12,7 @@ from wane._prune import primitive
 from wane._prune.pace import FAST, Pace
 from wane._rules import scopes
 from wane.errors import WrongArgument
+from wane.events import BatchTaken, Event
 
 
 def capped(most: int, *per: str, **more: object) -> Table:
@@ -285,3 +286,44 @@ def test_scopes_that_may_lose_nothing_do_not_hide_others(database: Database, mon
         kept.keeper.enable()
         [swept] = kept.keeper.sweep(pace=FAST).rules
         assert (swept.outcome, swept.rows, swept.batches) == ("done", 0, 1)
+
+
+# --- The edge, over several batches ---------------------------------------------------------------------------------
+
+
+SMALL = Pace(target_seconds=1.0, duty=1.0, first_batch=4, least_batch=4, most_batch=4)
+
+
+@pytest.mark.parametrize("per", [(), ("tenant",)], ids=["table", "scope"])
+def test_rows_that_others_delete_during_a_sweep_are_not_missing_from_the_cap(
+    database: Database, per: tuple[str, ...]
+) -> None:
+    """After the second batch the application deletes rows that would have stayed: as many older ones stay instead."""
+    scoped(database, "a", rows=30)
+    batches = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, BatchTaken):
+            batches.append(event)
+            if len(batches) == 2:
+                database.execute("DELETE FROM job WHERE id < 3")
+
+    with keeping(database, capped(5, *per), listener=hear) as kept:
+        kept.keeper.enable()
+        [swept] = kept.keeper.sweep(pace=SMALL).rules
+        assert (swept.outcome, swept.rows) == ("done", 22)
+        assert kept.ids() == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("per", [(), ("tenant",)], ids=["table", "scope"])
+def test_a_sweep_alone_finds_the_edge_of_a_cap_once(
+    sqlite_database: SqliteDatabase, per: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scoped(sqlite_database, "a", rows=30)
+    with keeping(sqlite_database, capped(5, *per)) as kept:
+        kept.keeper.enable()
+        with traced(kept, monkeypatch) as ran:
+            [swept] = kept.keeper.sweep(pace=SMALL).rules
+        assert (swept.rows, swept.batches) == (25, 7 + bool(per))
+        assert kept.ids() == [0, 1, 2, 3, 4]
+    assert sum(text.startswith("WITH edge") for text in ran) == 1

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
+import psycopg
 import pytest
 
-from races.racing import JOBS, create, fill, kept, sweeper
+from races.racing import JOBS, Background, await_true, create, fill, kept, sweeper
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._db import open_store
+from wane._db.sqlite.store import SqliteStore
 from wane._db.store import Activity
 from wane._db.url import resolve_url
 from wane._prune.others import OtherUsers
@@ -30,44 +34,64 @@ class Counters:
     transactions: int = 0
     seconds: float = 0.0
     known: bool = True
+    quiet: float = 0.0
     others: OtherUsers = field(init=False)
 
     def __post_init__(self) -> None:
-        store = SimpleNamespace(activity=self.read, own_activity=Activity(1, 2))
+        store = SimpleNamespace(activity=self.read, own_activity=Activity(1, 2), quiet_seconds=lambda: self.quiet)
         self.others = OtherUsers(store, lambda: self.seconds)  # type: ignore[arg-type]
+        self.others.begin()
 
     def read(self) -> Activity | None:
         return Activity(self.changes, self.transactions) if self.known else None
 
-    def batch(self, changes: int = 0, transactions: int = 0, seconds: float = 0.125) -> bool:
-        """Take a batch while others do some work; return whether the sweep is alone."""
+    def batch(self, changes: int = 0, transactions: int = 0, seconds: float = 0.125) -> float:
+        """Take a batch while others do some work; return for how long the sweep has been alone."""
         self.changes += 1 + changes
         self.transactions += 2 + transactions
         self.seconds += seconds
-        return self.others.are_absent()
+        return self.others.quiet_seconds()
 
 
-def test_a_sweep_is_alone_once_nothing_was_seen_for_a_second() -> None:
+def test_a_sweep_is_alone_for_as_long_as_nothing_was_seen() -> None:
     counters = Counters()
-    assert [counters.batch() for _ in range(11)] == [False] * 8 + [True] * 3
+    assert [counters.batch() for _ in range(4)] == [0.125, 0.25, 0.375, 0.5]
+
+
+def test_a_database_that_was_quiet_before_the_sweep_is_quiet_from_its_first_batch_on() -> None:
+    counters = Counters(changes=90, transactions=100, quiet=30.0)
+    assert counters.batch() == 30.125
+    assert counters.batch(changes=1, transactions=1) == 0.0
+
+
+def test_what_is_quiet_between_two_rules_stays_so_and_their_own_work_does_not_count() -> None:
+    """As on SQLite, where only others change the counter."""
+    counters = Counters()
+    [counters.batch() for _ in range(8)]
+    counters.transactions += 50
+    counters.others.begin()
+    assert counters.batch() == 1.125
+    counters.changes += 1
+    counters.others.begin()
+    assert counters.batch() == 0.125
 
 
 def test_one_change_of_another_is_noticed_after_the_same_batch() -> None:
     counters = Counters()
     [counters.batch() for _ in range(20)]
-    assert not counters.batch(changes=1, transactions=1)
-    assert [counters.batch() for _ in range(10)] == [False] * 7 + [True] * 3
+    assert counters.batch(changes=1, transactions=1) == 0.0
+    assert [counters.batch() for _ in range(3)] == [0.125, 0.25, 0.375]
 
 
 def test_many_reads_of_others_are_noticed_and_a_few_are_not() -> None:
     counters = Counters()
     [counters.batch() for _ in range(20)]
-    assert [counters.batch(transactions=number % 3 == 0) for number in range(20)] == [True] * 20
-    assert not counters.batch(transactions=40)
+    assert all(counters.batch(transactions=number % 3 == 0) > 2 for number in range(20))
+    assert counters.batch(transactions=40) == 0.0
 
 
 def test_counters_that_are_unknown_say_nothing_about_others() -> None:
-    counters = Counters(known=False)
+    counters = Counters(known=False, quiet=30.0)
     assert not any(counters.batch() for _ in range(30))
 
 
@@ -75,6 +99,34 @@ def test_the_pace_alone_works_eight_times_as_much_and_never_more_than_always() -
     assert Pace(duty=0.1).alone.pause_seconds(0.008) == pytest.approx(0.002)
     assert Pace(duty=0.5).alone.pause_seconds(0.008) == 0
     assert not Pace(duty=1.0).pauses
+    assert [round(Pace(duty=0.1).after_quiet(quiet).duty, 3) for quiet in (0.0, 0.25, 0.5, 1.0, 60.0)] == [
+        0.1,
+        0.275,
+        0.45,
+        0.8,
+        0.8,
+    ]
+
+
+def test_a_sqlite_file_tells_at_once_how_long_nobody_has_written_it(sqlite_database: SqliteDatabase) -> None:
+    sqlite_database.execute("CREATE TABLE one (id integer)")
+    with open_store(resolve_url(sqlite_database.url)) as store:
+        assert isinstance(store, SqliteStore)
+        for file in store.path.parent.glob(f"{store.path.name}*"):
+            os.utime(file, (0, time.time() - 3600))
+        assert store.quiet_seconds() >= 3600
+        sqlite_database.execute("INSERT INTO one VALUES (1)")
+        assert store.quiet_seconds() < 1800
+
+
+def test_a_session_that_works_is_seen_at_once(postgres_database: PostgresDatabase) -> None:
+    store = open_store(resolve_url(postgres_database.url))
+    with store, psycopg.connect(postgres_database.url, autocommit=True) as other:
+        working = Background(lambda: other.execute("SELECT pg_sleep(60)"))
+        await_true(lambda: store.quiet_seconds() == 0.0, "it is seen")
+        other.cancel()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            working.result()
 
 
 def test_a_store_counts_what_others_commit_and_its_own_batches(database: Database, tmp_path: Path) -> None:
@@ -103,7 +155,7 @@ def test_a_store_counts_what_others_commit_and_its_own_batches(database: Databas
 def test_pauses_are_short_beside_nobody_and_long_beside_an_application(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
-    monkeypatch.setattr("wane._prune.others._QUIET_SECONDS", 1e-9)
+    monkeypatch.setattr("wane._prune.pace._QUIET_SECONDS", 1e-9)
     monkeypatch.setattr("wane._prune.others._WINDOW_SECONDS", 1e-9)
     create(database)
     fill(database, 80)

@@ -298,6 +298,23 @@ def test_a_row_that_a_heartbeat_moves_up_is_not_evicted_by_the_cap(
         assert len(ids(postgres_database, "beats")) == 50
 
 
+def test_rows_that_leave_while_a_sweep_is_about_to_delete_move_the_edge_of_the_cap(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres_database.execute("CREATE TABLE beats (id bigint PRIMARY KEY, seen_at bigint NOT NULL)")
+    postgres_database.execute("CREATE INDEX beats_seen ON beats (seen_at, id)")
+    postgres_database.executemany("INSERT INTO beats VALUES (?, ?)", [(n, ms(OLD) + n) for n in range(1, 61)])
+    with kept(postgres_database, tmp_path, CAPPED) as keeper:
+        pause = Paused(monkeypatch, PostgresTransaction, "change", "DELETE FROM")
+        taking = Background(lambda: sweeper(keeper).sweep(["beats.cap"]).rules[0])
+        pause.await_reached()
+        postgres_database.execute("DELETE FROM beats WHERE id > 57")
+        pause.go_on.set()
+        swept = taking.result()
+        assert (swept.outcome, swept.rows) == (Outcome.DONE, 7)
+        assert ids(postgres_database, "beats") == list(range(8, 58)), "the newest fifty that were left"
+
+
 def test_a_database_with_another_isolation_level_changes_nothing(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:

@@ -136,6 +136,9 @@ class Dialect(ABC):
     """The function that lists the keys and values of a JSON object."""
     locks_rows: bool
     """Whether transactions lock rows. Where only one can write at a time, they need not."""
+    ended_transactions: str | None = None
+    """Counts the transactions that had ended, other than the statement's own, when a statement began; None where the
+    connection knows whether others have changed anything."""
     typed_keys = False
     """Whether decoded keys compare like the columns they came from, so that those need not be read again."""
 

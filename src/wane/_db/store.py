@@ -192,6 +192,10 @@ class Store(Closable):
         """Read what happened in the database so far, by all users; None if that cannot be known."""
 
     @abstractmethod
+    def quiet_seconds(self) -> float:
+        """Return for how long nobody else has used the database, as far as that is known at once; else 0."""
+
+    @abstractmethod
     def estimate_rows(self, table: TableInfo) -> int | None:
         """Estimate how many rows a large table has without reading them; None where that is unknown."""
 

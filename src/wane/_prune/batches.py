@@ -112,6 +112,8 @@ class Batches:
     durable: bool = False
     """Whether a commit waits for the disk. If not, a power cut takes rows and audit row back together, and the next
     sweep takes them again: nothing that is emitted about a batch may have to outlive that."""
+    others: OtherUsers | None = None
+    """Who else uses the database, as far as earlier batches have seen."""
     least_size: int = 0
     """Rows below which a batch takes hardly less time, as far as that is known before the first one."""
     size: int = field(init=False)
@@ -122,13 +124,14 @@ class Batches:
     """How long the last batch worked, without waiting for the transaction and without its commit."""
     seconds: float = field(default=0.0, init=False)
     """How long the last batch took, with its commit."""
-    others: OtherUsers = field(init=False)
     _costs: BatchCosts = field(default_factory=BatchCosts, init=False)
 
     def __post_init__(self) -> None:
         self.least_size = min(self.least_size, self.pace.most_batch)
         self.size = max(self.pace.first_batch, self.least_size)
-        self.others = OtherUsers(self.store)
+        self.others = self.others or OtherUsers(self.store)
+        if self.pace.pauses:
+            self.others.begin()
 
     @contextmanager
     def open(self) -> Iterator[OpenBatch]:
@@ -165,7 +168,8 @@ class Batches:
 
     def pause(self) -> None:
         """Leave the database to the application for a while, as the pace says."""
-        pace = self.pace.alone if self.pace.pauses and self.others.are_absent() else self.pace
+        assert self.others is not None
+        pace = self.pace.after_quiet(self.others.quiet_seconds()) if self.pace.pauses else self.pace
         self.stop.wait(pace.pause_seconds(self.seconds))
 
     def slow_down(self, problem: Locked | TimedOut, seconds: float) -> None:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from wane._db import Store
 from wane._db.store import Activity
 
-_QUIET_SECONDS = 1.0
-"""Nobody else is there if nothing was seen for this long."""
 _WINDOW_SECONDS = 2.0
 _MOST_TRANSACTIONS = 8
 """Transactions in a window that change nothing and count as nobody: monitoring, and Wane's own heartbeats."""
@@ -27,13 +25,22 @@ class OtherUsers:
     _seen: float = field(default=0.0, init=False)
     _window: deque[tuple[float, int]] = field(default_factory=deque, init=False)
 
-    def are_absent(self) -> bool:
-        """Return whether nobody else has used the database lately; called once after each batch."""
+    def begin(self) -> None:
+        """Read what happened before the first batch, so that it does not count as the work of others."""
+        before, quiet = self._last, self.clock() - self._seen
+        self.store.activity()  # What this session did so far is counted now.
+        self._last = self.store.activity()
+        same = before is not None and self._last is not None and before.changes == self._last.changes
+        self._seen = self.clock() - max(self.store.quiet_seconds(), quiet if same else 0.0)
+        self._window.clear()
+
+    def quiet_seconds(self) -> float:
+        """Return for how long nobody else has used the database; called once after each batch."""
         now, found, last = self.clock(), self.store.activity(), self._last
         self._last = found
         if found is None or last is None:
             self._seen = now
-            return False
+            return 0.0
         own = self.store.own_activity
         self._window.append((now, found.transactions - last.transactions - own.transactions))
         while self._window[0][0] < now - _WINDOW_SECONDS:
@@ -41,4 +48,4 @@ class OtherUsers:
         many = sum(transactions for _, transactions in self._window) > _MOST_TRANSACTIONS
         if many or found.changes - last.changes > own.changes:
             self._seen = now
-        return now - self._seen >= _QUIET_SECONDS
+        return now - self._seen

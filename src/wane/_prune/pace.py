@@ -1,6 +1,7 @@
 """The pace of a sweep: batches as large as fit a target time, and a pause after each, to protect the application.
 
-While nobody else uses the database there is nobody to protect, and pauses are short: long enough to notice others.
+While nobody else uses the database there is nobody to protect, and pauses are short: long enough to notice others. They
+become shorter over a second in which nobody is seen, and long again with the first transaction of another.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _LEAST_APART = 0.01
 
 _ALONE = 8
 """How many times the duty a sweep works while nobody else uses the database."""
+_QUIET_SECONDS = 1.0
+"""Nobody else is there if nothing was seen for this long."""
 _LEAST_RATIO = 0.5
 """A sweep that deviates further from the others, by half or twice, was an exception."""
 
@@ -59,7 +62,15 @@ class Pace:
     @property
     def alone(self) -> Pace:
         """Return the pace while nobody else uses the database."""
-        return replace(self, duty=min(self.duty * _ALONE, 1.0))
+        return self.after_quiet(_QUIET_SECONDS)
+
+    def after_quiet(self, seconds: float) -> Pace:
+        """Return the pace when nobody else has used the database for some seconds.
+
+        An application that uses it rarely meets a sweep that works for less of the time the more often it does.
+        """
+        share = min(seconds / _QUIET_SECONDS, 1.0)
+        return replace(self, duty=min(self.duty * (1 + (_ALONE - 1) * share), 1.0))
 
     def pause_seconds(self, seconds: float) -> float:
         """Compute the pause after a batch that took `seconds`."""

@@ -87,11 +87,20 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
     close(closings)
     if rule.take_range is not None:
         find, take, held = "find where the batch ends", "take the batch", ""
+        if not locks:
+            add("if others have changed anything: find where the cap ends", rule.edge)
         if rule.unheld is not None:
             add(find, rule.unheld[0])
             add(take, rule.unheld[1])
             held = "if rows are held: "
         add(f"{held}{find}", rule.batch_end)
+        if rule.known_edge is not None:
+            swept = "if a sweep is alone: "
+            add(f"{swept}check that no transaction has ended", rule.known_edge.ended)
+            add(f"{swept}find where the cap ends", rule.edge)
+            add(f"{swept}{find}", rule.known_edge.end)
+            add(f"{swept}{take}", rule.known_edge.take)
+            held = "if others are active, or outside of a sweep: "
         add(f"{held}{take}", rule.take_range)
         if locks:
             add(f"{_LOCKED}: find the oldest due rows", rule.candidates)

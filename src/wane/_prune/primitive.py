@@ -24,7 +24,7 @@ from wane._prune.dialects import row_taker
 from wane._prune.plan import Step
 from wane._prune.planning import BATCH_ROWS, plan_step
 from wane._prune.sql_outbox import write_taken_event
-from wane._prune.take import Batch, RowTaker, Taken, gated
+from wane._prune.take import Batch, CapEdge, RowTaker, Taken, gated
 from wane._rules.rows import cutoff
 from wane._rules.scopes import MOST_SCOPES, Scope
 from wane._rules.selection import Selection
@@ -320,39 +320,48 @@ def _take_all_scopes(taker: RowTaker, batch: Batch) -> Taken:
     selection = batch.selection
     if not selection.per or selection.scope is not None:
         return taker.take(batch)
-    counts, passed = _take_scopes(taker, batch, taker.scopes(selection, batch.now, batch.floor))
+    counts, passed, edges = _take_scopes(taker, batch, taker.scopes(selection, batch.now, batch.floor))
     if len(passed) >= MOST_SCOPES and not counts.total():
         # All of them beyond their cap, and nothing in them may leave; one that is further down may have something.
-        counts, passed = _take_scopes(taker, batch, taker.scopes_due(selection, batch.now))
+        counts, passed, edges = _take_scopes(taker, batch, taker.scopes_due(selection, batch.now))
     # The next batch goes on in the first scope that has more, which may not have fit into this one.
     unfinished = [scope for scope, done in passed if not done] or [scope for scope, _ in passed[-1:]]
     floor = unfinished[0] if unfinished and taker.statements(selection).scopes_behind else None
-    return Taken(dict(counts), floor, done=not counts.total())
+    return Taken(dict(counts), floor, done=not counts.total(), edge=edges.get(floor))
 
 
 def _take_scopes(
     taker: RowTaker, batch: Batch, scopes: Iterable[Scope]
-) -> tuple[Counter[str], list[tuple[Scope, bool]]]:
-    """Take a batch, scope after scope; return what was taken, and each scope with whether nothing is left in it."""
+) -> tuple[Counter[str], list[tuple[Scope, bool]], dict[Scope | None, CapEdge | None]]:
+    """Take a batch, scope after scope.
+
+    Return what was taken, each scope with whether nothing is left in it, and the edges of their caps.
+    """
     counts: Counter[str] = Counter()
     passed: list[tuple[Scope, bool]] = []
+    edges: dict[Scope | None, CapEdge | None] = {}
     own, name = batch.limit, str(batch.selection.name)
-    for scope in scopes:
-        limit, most = own - counts[name], batch.most - counts.total()
-        if limit <= 0 or most <= 0:
-            break
+    limit, most = own, batch.most
+    # The next scope is not read before it is wanted.
+    found = iter(scopes)
+    while limit > 0 and most > 0 and (scope := next(found, None)) is not None:
+        known = batch.edge if scope == batch.floor else None
         one = replace(
             batch,
             selection=batch.selection.in_scope(scope),
             limit=min(limit, most),
             most=most,
-            floor=None,
+            floor=None if known is None else known.floor,
             whole=bool(counts.total()),
+            swept=batch.swept and not counts.total(),
+            edge=known,
         )
         taken = taker.take(one)
         counts.update(taken.counts)
         passed.append((scope, taken.done))
-    return counts, passed
+        edges[scope] = taken.edge
+        limit, most = own - counts[name], batch.most - counts.total()
+    return counts, passed, edges
 
 
 def whoami() -> str:

@@ -16,7 +16,7 @@ from wane._db.statement import Statement
 from wane._db.transaction import Transaction
 from wane._ledger import Ledger
 from wane._prune.sql_cold_tier import MonthTable, month_tables
-from wane._prune.take import MOST_LOST, Batch, Key, Opening, RowTaker, Taken
+from wane._prune.take import MOST_LOST, Batch, CapEdge, Key, Opening, RowTaker, Taken
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
 from wane._rules.selection import (
@@ -27,6 +27,7 @@ from wane._rules.selection import (
     locked_paths,
     schema_changed,
 )
+from wane._rules.statements import KnownEdgeStatements
 from wane.errors import Locked
 
 _UNPROTECTED = f"""
@@ -133,6 +134,10 @@ class PostgresRowTaker(RowTaker):
         if rule.take_range is None or batch.skip_locked:
             skip = batch.skip_locked or closed
             return self._take_locked(replace(batch, limit=most, skip_locked=skip))
+        if rule.edge is not None and rule.known_edge is not None and batch.swept:
+            known = self._take_before_edge(replace(batch, limit=most), rule.edge, rule.known_edge)
+            if known is not None:
+                return known
         taken, floor, done = 0, batch.floor, False
         for _ in range(MOST_LOST):
             limit = most - taken
@@ -146,6 +151,32 @@ class PostgresRowTaker(RowTaker):
             if done or taken == most:
                 break
         return Taken({str(selection.name): taken}, floor, done=done)
+
+    def _take_before_edge(self, batch: Batch, find: Statement, known: KnownEdgeStatements) -> Taken | None:
+        """Take rows beyond a cap, whose edge is found only once while no other transaction ends.
+
+        None if one has ended since it was found, and nothing was taken: then a statement that finds it decides.
+        """
+        selection, rule = batch.selection, self.statements(batch.selection)
+        [(ended,)], edge = self.transaction.read(known.ended), batch.edge
+        if edge is None or edge.version != ended:
+            found = self.transaction.read(rule.fill(find, selection, batch.now))
+            if not found:
+                return Taken({str(selection.name): 0}, batch.floor, done=True)
+            edge = CapEdge(found[0][:-1], ended := found[0][-1])
+        position = edge.position
+        ends = self.transaction.read(
+            rule.fill(known.end, selection, batch.now, limit=batch.limit, floor=batch.floor, edge=position)
+        )
+        end = ends[0] if ends else position
+        taken = self.transaction.change(
+            rule.fill(known.take, selection, batch.now, floor=batch.floor, end=end, edge=position, ended=ended)
+        )
+        counts = {str(selection.name): taken}
+        if (not ends or taken < batch.limit) and self.transaction.read(known.ended) != [(ended,)]:
+            return Taken(counts, batch.floor, done=False) if taken else None
+        # This transaction will have ended too.
+        return Taken(counts, end, done=not ends, edge=CapEdge(position, ended + 1, end))
 
     def take_chosen(self, selection: Selection, now: datetime, keys: list[Key]) -> dict[str, int]:
         if not isinstance(selection.rule.action, ToColdTier):

@@ -10,9 +10,12 @@ from dataclasses import replace
 from wane._db.sqlite.ddl import fires_on_delete
 from wane._db.sqlite.reflect import TEMPORARY_TRIGGERS, VERSION, fold
 from wane._db.statement import Statement
-from wane._prune.take import Batch, Key, RowTaker, Taken
+from wane._prune.take import Batch, CapEdge, Key, RowTaker, Taken
 from wane._rules.selection import Selection, losing, schema_changed
 from wane.errors import Locked
+
+_CHANGED_BY_OTHERS = "PRAGMA data_version"
+"""Returns a number that changes when another connection has committed a change."""
 
 
 class SqliteRowTaker(RowTaker):
@@ -39,19 +42,36 @@ class SqliteRowTaker(RowTaker):
         rule = self.statements(batch.selection)
         if rule.unheld is None or rule.batch_end is None or rule.take_range is None:
             return self._take_locked(batch)
-        taken = self._take_range(batch, *rule.unheld)
+        edge = None if rule.edge is None else self._edge(batch, rule.edge)
+        if rule.edge is not None and edge is None:
+            return Taken({str(batch.selection.name): 0}, batch.floor, done=True)
+        taken = self._take_range(batch, *rule.unheld, edge)
         # Nothing is due, or something of the table is held.
-        return taken if any(taken.counts.values()) else self._take_range(batch, rule.batch_end, rule.take_range)
+        return taken if any(taken.counts.values()) else self._take_range(batch, rule.batch_end, rule.take_range, edge)
 
-    def _take_range(self, batch: Batch, find: Statement, take: Statement) -> Taken:
+    def _edge(self, batch: Batch, find: Statement) -> CapEdge | None:
+        """Find the first row that a cap excludes, unless no other connection has changed anything since it was found.
+
+        What this one took since is beyond it. None if the cap excludes no row.
+        """
+        [(version,)] = self.transaction.execute(_CHANGED_BY_OTHERS, {})
+        if batch.edge is not None and batch.edge.version == version:
+            return batch.edge
+        found = self.transaction.read(self.statements(batch.selection).fill(find, batch.selection, batch.now))
+        return CapEdge(found[0], version) if found else None
+
+    def _take_range(self, batch: Batch, find: Statement, take: Statement, edge: CapEdge | None) -> Taken:
         """Find where the batch ends, and take everything due up to there.
 
         No other transaction writes in between, so only a hold that ends can add rows.
         """
         selection, rule, floor = batch.selection, self.statements(batch.selection), batch.floor
-        ends = self.transaction.read(rule.fill(find, selection, batch.now, limit=batch.limit, floor=floor))
+        beyond = None if edge is None else edge.position
+        ends = self.transaction.read(rule.fill(find, selection, batch.now, limit=batch.limit, floor=floor, edge=beyond))
         end = ends[0] if ends else None
-        taken = self.transaction.change(rule.fill(take, selection, batch.now, floor=floor, end=end))
+        last = end or (beyond if rule.ends_at_edge else None)
+        taken = self.transaction.change(rule.fill(take, selection, batch.now, floor=floor, end=last, edge=beyond))
         if taken > batch.limit:
             raise Locked(f"{selection.name}: a hold ended while rows were taken; nothing was changed", "try again")
-        return Taken({str(selection.name): taken}, end, done=end is None)
+        known = None if edge is None else replace(edge, floor=end or floor)
+        return Taken({str(selection.name): taken}, end, done=end is None, edge=known)

@@ -33,12 +33,13 @@ from wane._prune.batches import STOPPED, Batches, Closed, pass_gates
 from wane._prune.binding import Bindings
 from wane._prune.fuse import PROBE_SECONDS
 from wane._prune.gates import closed_gate
+from wane._prune.others import OtherUsers
 from wane._prune.pace import Pace
 from wane._prune.planning import action_name
 from wane._prune.primitive import take_all_scopes, whoami
 from wane._prune.sql_outbox import write_taken_event
 from wane._prune.sql_walk import WalkCursors
-from wane._prune.take import Batch, Position, Taken
+from wane._prune.take import Batch, CapEdge, Position, Taken
 from wane._rules.access import can_walk_by_key
 from wane._rules.reads import any_due
 from wane._rules.rows import cutoff
@@ -139,9 +140,11 @@ class Sweeper:
     """Called inside every batch's transaction, before anything is taken; raises LeaseLost if another process may work
     now."""
     bindings: Bindings = field(init=False)
+    others: OtherUsers = field(init=False)
 
     def __post_init__(self) -> None:
         self.bindings = Bindings(self.store, self.contract)
+        self.others = OtherUsers(self.store)
 
     def sweep(
         self,
@@ -268,6 +271,8 @@ class _RuleSweep:
         """Whether what is left of the budget is too little for the next row with its followers."""
         self.calling: tuple[Selection, BatchCall | None] | None = None
         """What takes the batches of a bound rule in one call each, if they can be."""
+        self.edge: CapEdge | None = None
+        """Where the cap's edge was in the batch before."""
         self.by_key = False
         """Whether batches walk the table by its key."""
         self.unwalked = False
@@ -355,6 +360,7 @@ class _RuleSweep:
             sweeper.listener,
             self.table.scheduler,
             self.table.label(self.rule),
+            others=sweeper.others,
             least_size=_least_size(self.rule),
         )
 
@@ -456,11 +462,12 @@ class _RuleSweep:
         if self.rebound:
             raise problem
         self.rebound = True
-        self.selection = self.sweeper.bindings.rebind(self.table, self.rule)
+        self.selection, self.edge = self.sweeper.bindings.rebind(self.table, self.rule), None
 
     def _batch(self, floor: Position | None, *, skip_locked: bool) -> Taken:
         next_batch = self._next_batch(floor, skip_locked=skip_locked)
         taken = self._call(next_batch) or self._run_batch(next_batch)
+        self.edge = taken.edge
         self._count(taken.counts)
         return taken
 
@@ -527,7 +534,8 @@ class _RuleSweep:
         limit = most
         if self.planned is not None:
             limit = min(most, self.planned.rows - self.counts[str(self.table.name)])
-        return Batch(self.selection, self.now, limit, most, floor, skip_locked, whole, size if self.by_key else 0)
+        batch = Batch(self.selection, self.now, limit, most, floor, skip_locked, whole, size if self.by_key else 0)
+        return replace(batch, swept=True, edge=self.edge)
 
     def _take(self, transaction: Transaction, batch: Batch) -> Taken:
         if batch.limit <= 0 or self.nothing_due:

@@ -35,6 +35,17 @@ locked."""
 
 
 @dataclass(frozen=True, slots=True)
+class CapEdge:
+    """The first row that a cap excludes, as a batch found it. It is found again once others have changed anything."""
+
+    position: Position
+    version: int
+    """What the store answers in the next batch's transaction if nobody else has changed anything."""
+    floor: Position | None = None
+    """Where the batch ended: that of a cap per scope, in the scope."""
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What to take, at the most."""
 
@@ -52,6 +63,10 @@ class Batch:
     """Take no row's followers before the row: what does not fit this time fits the next."""
     slice_rows: int = 0
     """Walk the table by its key, this many rows of it, due or not; the floor is a key then. 0: follow the time."""
+    swept: bool = False
+    """It is one of several batches, each a transaction of its own."""
+    edge: CapEdge | None = None
+    """Where the cap's edge was in the batch before; of a cap per scope, in the scope of the floor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +78,8 @@ class Taken:
     """Where it ended."""
     done: bool
     """No row was due behind where it ended."""
+    edge: CapEdge | None = None
+    """Where the cap's edge is, if the next batch may rely on it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,16 +194,26 @@ class Rows:
         ended: bool = False,
         alone: bool = False,
         after_followers: bool = False,
+        edge: Sequence[str] = (),
     ) -> list[str]:
         """Write every condition for a row to be due, guards included. `states` narrows to some of the rule's states.
 
         `floored` and `ended` mean that a narrower bound on the time accompanies these conditions, by which rows are to
         be found instead. `alone` leaves out what depends on other rows: only to find rows that a statement with every
         condition takes. `after_followers` means that what follows the row has left already, under the locks in which
-        every condition was checked: a time that was in there is gone.
+        every condition was checked: a time that was in there is gone. `edge` is the position of the first row that a cap
+        excludes, where it is known; else the condition finds it.
         """
         parts = self.parts(
-            p, selection, now, states, floored=floored, ended=ended, alone=alone, after_followers=after_followers
+            p,
+            selection,
+            now,
+            states,
+            floored=floored,
+            ended=ended,
+            alone=alone,
+            after_followers=after_followers,
+            edge=edge,
         )
         return [condition for part in parts for condition in part.conditions]
 
@@ -218,6 +228,7 @@ class Rows:
         ended: bool = False,
         alone: bool = False,
         after_followers: bool = False,
+        edge: Sequence[str] = (),
     ) -> Iterator[RulePart]:
         """Yield what `due` requires, part by part, in the order of its conditions; `why` explains a row by them."""
         yield from self._about(p, selection, states)
@@ -227,7 +238,7 @@ class Rows:
         plausible = self.plausible(p, selection, "t", after_followers=after_followers)
         plausible = [self.dialect.recheck(plausible)] if floored and plausible else plausible
         yield RulePart("time", _time_in_words(selection), [*self.chosen(selection, "t"), *plausible], time)
-        bound = self._bound(p, selection, now)
+        bound = self._bound(p, selection, now, edge)
         bound = [self.dialect.recheck(bound)] if ended else bound
         longer = selection.longer
         window = (longer.column,) if longer is not None and longer.reference is None else ()
@@ -441,8 +452,11 @@ class Rows:
         nulls = [f"{name} IS NULL AND " for name, _ in each]
         return ["(" + " OR ".join(f"({''.join(nulls[:at])}{each[at][1]})" for at in range(len(each))) + ")"]
 
-    def _bound(self, p: Parameters, selection: Selection, now: When) -> list[str]:
+    def _bound(self, p: Parameters, selection: Selection, now: When, edge: Sequence[str] = ()) -> list[str]:
         bound = selection.rule.bound
+        if isinstance(bound, Cap) and edge:
+            mine = self.cap_position(selection, "t")
+            return [self.compare(self.position_columns(selection), mine, "<=", edge)]
         if isinstance(bound, Cap):
             return [self._beyond_cap(p, selection, bound)]
         when = cutoff(selection.rule, now)
@@ -487,6 +501,10 @@ class Rows:
         """
         if selection.per and selection.scope is None:
             return self._beyond_scoped_cap(p, selection, bound)
+        return self.up_to_found(selection, self.cap_position(selection, "t"), self.edge(p, selection, bound))
+
+    def edge(self, p: Parameters, selection: Selection, bound: Cap) -> str:
+        """Write the query for the position of the first row that a cap excludes."""
         position, counted = self.cap_position(selection, "n"), self.counted(p, selection)
         walked = self.position(selection, "n")[0]
         if walked != position[0]:
@@ -494,10 +512,7 @@ class Rows:
             # on are sorted.
             second = self.first_excluded(p, selection, bound, [walked], counted)
             counted = [*counted, f"{walked} >= (SELECT substr({walked}, 1, 19) FROM {second})"]
-        found = self.first_excluded(p, selection, bound, position, counted)
-        return self.up_to_found(
-            selection, self.cap_position(selection, "t"), f"SELECT {', '.join(position)} FROM {found}"
-        )
+        return f"SELECT {', '.join(position)} FROM {self.first_excluded(p, selection, bound, position, counted)}"
 
     def first_excluded(
         self, p: Parameters, selection: Selection, bound: Cap, order: Sequence[str], conditions: Sequence[str]

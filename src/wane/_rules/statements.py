@@ -68,6 +68,22 @@ class AtOnceStatements:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownEdgeStatements:
+    """The statements that take rows beyond a cap (PostgreSQL) while nobody else changes anything.
+
+    Finding the first row that a cap excludes reads all rows that stay. While no other transaction ends, it is the same
+    row for every batch, and the statement that takes rows checks that.
+    """
+
+    ended: Statement
+    """Count the transactions that have ended."""
+    end: Statement
+    """Find the position of the last row of the batch; nothing if fewer rows are left than it may have."""
+    take: Statement
+    """Take the rows up to there, if no transaction has ended since they were counted."""
+
+
+@dataclass(frozen=True, slots=True)
 class RuleStatements:
     """The statements of one rule."""
 
@@ -98,6 +114,13 @@ class RuleStatements:
     counted up to a limit for each follower."""
     take: Statement
     """Take the rows with some keys, if they are due."""
+    edge: Statement | None
+    """Find the position of the first row that a cap excludes, with the number of transactions that had ended if that
+    counts them; None if `take_range` finds it itself."""
+    ends_at_edge: bool
+    """Whether that is a position where a batch may end: not where texts of timestamps sort differently."""
+    known_edge: KnownEdgeStatements | None
+    """Take rows up to an edge that is known (PostgreSQL); None if they cannot be."""
     unheld: tuple[Statement, Statement] | None
     """Do what `batch_end` and `take_range` do, faster, if nothing of the table is held; else find and take nothing.
     None on PostgreSQL, and without Wane's own tables."""
@@ -121,6 +144,8 @@ class RuleStatements:
         keys: Sequence[tuple[Any, ...]] | None = None,
         floor: Sequence[object] | None = None,
         end: Sequence[object] | None = None,
+        edge: Sequence[object] | None = None,
+        ended: int = 0,
         limit: int = 0,
         follower_limit: int = 0,
         scopes: int = MOST_SCOPES,
@@ -136,7 +161,7 @@ class RuleStatements:
         values |= _numbered("floor", floor or (self.lowest, *rest))
         if now is not None and not statement.parameters.keys().isdisjoint(("end_time", "end_key")):
             values |= _numbered("end", end or (self.highest(now), *rest))
-        values["slice_rows"] = slice_rows
+        values |= {"slice_rows": slice_rows, "ended": ended, **_numbered("edge", edge or (None, *rest))}
         for name, key in zip(("first", "last"), within or (rest, rest), strict=True):
             values |= _numbered(name, key)
         for name, scope in (("scope", selection.scope), ("behind", behind)):
@@ -229,6 +254,8 @@ class _Compiler:
         self.table = f"{self.dialect.table(selection.table)} AS t"
         self.walk = Walk(rows, selection)
         self.floor = [Slot(f"floor_{number}") for number in range(len(self.walk.names))]
+        self.edge = self._edge_slots()
+        """The position of the first row that a cap excludes, where it is found once for several statements."""
         self.order = ", ".join(rows.position(selection, "t"))
         self.keys = [self.dialect.encode_key(rows.column(column)) for column in selection.key]
 
@@ -248,6 +275,9 @@ class _Compiler:
             lock_times=tuple(self._lock_times(*one) for one in selection.lookups) if locks else (),
             recheck=self._recheck(),
             take=self._take(),
+            edge=self._edge() if self.edge else None,
+            ends_at_edge=self._ends_at_edge(),
+            known_edge=self._known_edge() if self.edge and locks else None,
             unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
             batch_end=self._batch_end() if ranged and not locks else None,
             take_range=(self._take_oldest() if locks else self._take_up_to()) if ranged else None,
@@ -255,6 +285,14 @@ class _Compiler:
             slices=None if isinstance(selection.rule.bound, Cap) else slice_statements(self.rows, selection),
             followers=tuple(self._follower(path) for path in follower_paths(selection)),
         )
+
+    def _edge_slots(self) -> list[Slot]:
+        capped = isinstance(self.selection.rule.bound, Cap) and by_range(self.dialect, self.selection)
+        known = capped and (not self.dialect.locks_rows or self._ends_at_edge())
+        return [Slot(f"edge_{number}") for number in range(len(self.walk.names) if known else 0)]
+
+    def _ends_at_edge(self) -> bool:
+        return self.rows.cap_position(self.selection, "t") == self.rows.position(self.selection, "t")
 
     def _lowest(self) -> object:
         selection = self.selection
@@ -362,7 +400,8 @@ class _Compiler:
         named = ", ".join(f"{one} AS {name}" for one, name in zip(position, self.walk.names, strict=True))
         parts = []
         for one, states in self.walk.each():
-            where = [*rows.due(p, one, NOW, states, floored=True), *self.walk.behind(p, self.floor)]
+            edge = self.walk.bind(p, "edge", self.edge) if self.edge else []
+            where = [*rows.due(p, one, NOW, states, floored=True, edge=edge), *self.walk.behind(p, self.floor)]
             parts.append(f"SELECT {named}\nFROM {self.table}\nWHERE {all_of(where)}")
         order, union = ", ".join(self.walk.names), nested("\nUNION ALL\n".join(parts))
         last = f"SELECT {order}\nFROM {union} AS oldest\nORDER BY {order}\nLIMIT 1 OFFSET {p.bind('limit', LIMIT)} - 1"
@@ -373,8 +412,9 @@ class _Compiler:
         rows = rows or self.rows
         p = rows.parameters()
         verb = rows.verb(p, self.selection)
+        edge = self.walk.bind(p, "edge", self.edge) if self.edge else []
         where = [
-            *rows.due(p, self.selection, NOW, floored=True, ended=True),
+            *rows.due(p, self.selection, NOW, floored=True, ended=True, edge=edge),
             *self.walk.behind(p, self.floor),
         ]
         time, *key = self.rows.position(self.selection, "t")
@@ -395,20 +435,56 @@ class _Compiler:
         """
         p = self.rows.parameters()
         names = self.walk.names
-        oldest = self.walk.oldest(p, NOW, LIMIT, self.floor)
+        parts, edge = self._edge_part(p)
+        oldest = self.walk.oldest(p, NOW, LIMIT, self.floor, edge=edge)
         descending = ", ".join(f"{name} DESC" for name in names)
         verb = self.rows.verb(p, self.selection)
         position = self.rows.position(self.selection, "t")
         end = self.rows.up_to_found(self.selection, position, f"SELECT {', '.join(names)} FROM last")
-        where = [*self.rows.due(p, self.selection, NOW, floored=True), *self.walk.behind(p, self.floor), end]
-        last = f"SELECT {', '.join(names)} FROM batch ORDER BY {descending} LIMIT 1"
+        where = [*self.rows.due(p, self.selection, NOW, floored=True, edge=edge), *self.walk.behind(p, self.floor), end]
+        parts += [
+            f"batch AS MATERIALIZED {nested(oldest)}",
+            f"last AS MATERIALIZED (SELECT {', '.join(names)} FROM batch ORDER BY {descending} LIMIT 1)",
+            f"gone AS {nested(f'{verb}{chr(10)}WHERE {all_of(where)}{chr(10)}RETURNING 1')}",
+        ]
         return p.statement(
-            f"WITH batch AS MATERIALIZED {nested(oldest)},\n"
-            f"last AS MATERIALIZED ({last}),\n"
-            f"gone AS {nested(f'{verb}{chr(10)}WHERE {all_of(where)}{chr(10)}RETURNING 1')}\n"
+            f"WITH {f',{chr(10)}'.join(parts)}\n"
             f"SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM batch), {self._position('last')}\n"
             "FROM (SELECT 1) AS one LEFT JOIN last ON true"
         )
+
+    # Beyond a cap
+
+    def _edge_part(self, p: Parameters) -> tuple[list[str], list[str]]:
+        """Write the part of a statement that finds the first row that a cap excludes, and its position in the others.
+
+        It reads every row that stays, so it is written once, whatever the number of states.
+        """
+        bound, names = self.selection.rule.bound, [f"e{number}" for number in range(len(self.walk.names))]
+        if not isinstance(bound, Cap):
+            return [], []
+        found = self.rows.edge(p, self.selection, bound)
+        part = f"edge({', '.join(names)}) AS MATERIALIZED {nested(found)}"
+        return [part], [f"(SELECT edge.{name} FROM edge)" for name in names]
+
+    def _edge(self) -> Statement:
+        p, ended = self.rows.parameters(), self.dialect.ended_transactions
+        [part], _ = self._edge_part(p)
+        outputs = [self.dialect.encode_key(f"edge.e{number}") for number in range(len(self.walk.names))]
+        return p.statement(f"WITH {part}\nSELECT {', '.join([*outputs, *([ended] if ended else [])])} FROM edge")
+
+    def _known_edge(self) -> KnownEdgeStatements:
+        p, ended = self.rows.parameters(), self.dialect.ended_transactions
+        edge = self.walk.bind(p, "edge", self.edge)
+        verb, end = self.rows.verb(p, self.selection), [Slot(f"end_{number}") for number in range(len(self.walk.names))]
+        where = [
+            f"{ended} = {p.bind('ended', Slot('ended'))}",
+            *self.rows.due(p, self.selection, NOW, floored=True, edge=edge),
+            *self.walk.behind(p, self.floor),
+            self.walk.up_to(p, end, "end"),
+        ]
+        take = p.statement(f"{verb}\nWHERE {all_of(where)}")
+        return KnownEdgeStatements(Statement(f"SELECT {ended}", {}), self._full_batch_end(edged=True), take)
 
     def _position(self, source: str) -> str:
         return ", ".join(self.dialect.encode_key(f"{source}.{name}") for name in self.walk.names)
@@ -424,15 +500,14 @@ class _Compiler:
             p.statement(f"SELECT 1 FROM {self.table}\nWHERE {where}\nLIMIT 1"),
         )
 
-    def _full_batch_end(self) -> Statement:
-        """Find the position of the last of the `limit` oldest rows that are due but for what retains them."""
+    def _full_batch_end(self, *, edged: bool = False) -> Statement:
+        """Find the position of the last of the `limit` oldest rows that are due but for what retains them.
+
+        With `edged`, of those that are due, before the known edge of a cap.
+        """
         p = self.rows.parameters()
-        oldest = self.walk.oldest(p, NOW, LIMIT, self.floor, alone=True)
-        order = ", ".join(f"batch.{name}" for name in self.walk.names)
-        last = (
-            f"SELECT {order}\nFROM {nested(oldest)} AS batch\n"
-            f"ORDER BY {order}\nLIMIT 1 OFFSET {p.bind('limit', LIMIT)} - 1"
-        )
+        edge = self.walk.bind(p, "edge", self.edge) if edged else []
+        last = self.walk.last(p, NOW, LIMIT, self.floor, alone=not edged, edge=edge)
         # Written outside, or every row before the last would be written too.
         return p.statement(f"SELECT {self._position('last')}\nFROM {nested(last)} AS last")
 

@@ -60,26 +60,59 @@ class Walk:
         outputs: Sequence[str] = ("*",),
         *,
         alone: bool = False,
+        edge: Sequence[str] = (),
     ) -> str:
-        """Write the query for the oldest due rows (key_0, key_1, …, row_time), oldest first; `alone`: see `Rows.due`.
+        """Write the query for the oldest due rows (key_0, key_1, …, row_time), oldest first.
+
+        `alone` and `edge`: see `Rows.due`.
 
         Each state is walked along its own index range, then the walks are merged.
         """
-        rows, selection = self.rows, self.selection
         n = p.bind("limit", limit)
-        keys = [f"{rows.column(column)} AS {name}" for column, name in zip(selection.key, self.keys, strict=True)]
-        parts = []
-        for number, (one, states) in enumerate(self.each()):
-            position = rows.position(one, "t")
-            outputs_of_part = keys if one.own_time is None else [*keys, f"{position[0]} AS row_time"]
-            where = rows.due(p, one, now, states, floored=floor is not None, alone=alone)
-            where += self.behind(p, floor, one)
-            part = (
-                f"SELECT {', '.join(outputs_of_part)}\nFROM {rows.dialect.table(selection.table)} AS t\n"
-                f"WHERE {all_of(where)}\nORDER BY {', '.join(position)}\nLIMIT {n}"
-            )
-            parts.append(f"SELECT * FROM {nested(part)} AS s{number}")
+        parts = [f"{one}\nLIMIT {n}" for one in self._walks(p, now, floor, alone=alone, edge=edge)]
+        return f"SELECT {', '.join(outputs)}\nFROM {_merged(parts)} AS oldest\nORDER BY {self._order}\nLIMIT {n}"
+
+    def last(
+        self,
+        p: Parameters,
+        now: When,
+        limit: int | Slot,
+        floor: Sequence[object],
+        *,
+        alone: bool = False,
+        edge: Sequence[str] = (),
+    ) -> str:
+        """Write the query for the position of the last of the `limit` oldest due rows; it finds nothing among fewer."""
+        n = p.bind("limit", limit)
+        parts = self._walks(p, now, floor, alone=alone, edge=edge)
+        outputs = ", ".join(f"oldest.{name}" for name in self.names)
+        if len(parts) == 1:
+            return f"SELECT {outputs}\nFROM {nested(f'{parts[0]}{chr(10)}LIMIT 1 OFFSET {n} - 1')} AS oldest"
+        merged = _merged([f"{one}\nLIMIT {n}" for one in parts])
+        return f"SELECT {outputs}\nFROM {merged} AS oldest\nORDER BY {self._order}\nLIMIT 1 OFFSET {n} - 1"
+
+    @property
+    def _order(self) -> str:
         # Qualified, because an output may have the name of the key that it shows as text.
-        merged = ", ".join(f"oldest.{name}" for name in self.names)
-        union = nested("\nUNION ALL\n".join(parts))
-        return f"SELECT {', '.join(outputs)}\nFROM {union} AS oldest\nORDER BY {merged}\nLIMIT {n}"
+        return ", ".join(f"oldest.{name}" for name in self.names)
+
+    def _walks(
+        self, p: Parameters, now: When, floor: Sequence[object] | None, *, alone: bool, edge: Sequence[str]
+    ) -> list[str]:
+        """Write a query for each walk, in its order."""
+        rows, selection, walks = self.rows, self.selection, []
+        keys = [f"{rows.column(column)} AS {name}" for column, name in zip(selection.key, self.keys, strict=True)]
+        for one, states in self.each():
+            position = rows.position(one, "t")
+            outputs = keys if one.own_time is None else [*keys, f"{position[0]} AS row_time"]
+            where = rows.due(p, one, now, states, floored=floor is not None, alone=alone, edge=edge)
+            where += self.behind(p, floor, one)
+            walks.append(
+                f"SELECT {', '.join(outputs)}\nFROM {rows.dialect.table(selection.table)} AS t\n"
+                f"WHERE {all_of(where)}\nORDER BY {', '.join(position)}"
+            )
+        return walks
+
+
+def _merged(walks: Sequence[str]) -> str:
+    return nested("\nUNION ALL\n".join(f"SELECT * FROM {nested(one)} AS s{n}" for n, one in enumerate(walks)))

@@ -68,6 +68,13 @@ class PostgresDialect(Dialect):
     """The dialect for psycopg: named placeholders are `%(name)s`, and a percent sign in an identifier is doubled."""
 
     locks_rows = True
+    # A transaction whose number is below the first one that is not assigned yet has ended, or is among those in
+    # progress: all but the statement's own.
+    ended_transactions = (
+        "(SELECT pg_snapshot_xmax(s)::text::bigint - (SELECT count(*) FROM pg_snapshot_xip(s))\n"
+        "    - CASE WHEN pg_current_xact_id_if_assigned() < pg_snapshot_xmax(s) THEN 1 ELSE 0 END\n"
+        "  FROM pg_current_snapshot() AS s)"
+    )
     typed_keys = True
     json_each = "jsonb_each_text"
 

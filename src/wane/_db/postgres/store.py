@@ -110,6 +110,15 @@ FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catal
 """This session's own counters are written at once, the others' about every second; the next transaction's number is
 known at once."""
 
+_QUIET = """
+SELECT extract(epoch FROM clock_timestamp() - max(state_change))::float8,
+  count(*) = count(*) FILTER (WHERE state LIKE 'idle%%')
+FROM pg_catalog.pg_stat_activity WHERE datid IS NOT NULL AND pid <> pg_backend_pid()
+"""
+"""How long ago another session did something, and whether all of them are idle, as far as this role may know."""
+_NO_SESSIONS_SECONDS = 3600.0
+"""For how long nobody was there where no other session is: how long, nobody knows."""
+
 _IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_control_system()), oid FROM pg_database WHERE datname = current_database()
 """
@@ -344,6 +353,11 @@ class PostgresStore(Store):
             cursor = connection.execute(_ACTIVITY, prepare=connection.may_prepare)
             [(_, transactions, undone, next_transaction)] = cursor.fetchall()
             return Activity(int(next_transaction), transactions + undone)
+
+    def quiet_seconds(self) -> float:
+        with self._turn, _explained("the database refused to answer"), self._looking() as connection:
+            [(seconds, idle)] = connection.execute(_QUIET, {}).fetchall()
+        return (_NO_SESSIONS_SECONDS if seconds is None else max(seconds, 0.0)) if idle else 0.0
 
     def estimate_rows(self, table: TableInfo) -> int | None:
         return self.estimate(Statement(f"SELECT 1 FROM {self.dialect.table(table)}", {}))

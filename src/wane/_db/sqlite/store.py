@@ -302,6 +302,10 @@ class SqliteStore(Store):
             [(commits,)] = self._connection.execute("PRAGMA data_version").fetchall()
             return Activity(commits, 0)
 
+    def quiet_seconds(self) -> float:
+        written = [file.stat().st_mtime for file in (self.path, Path(f"{self.path}-wal")) if file.exists()]
+        return max(time.time() - max(written, default=time.time()), 0.0)
+
     def estimate_rows(self, table: TableInfo) -> int | None:
         return table.rows_estimate  # What ANALYZE counted, or nothing.
 
