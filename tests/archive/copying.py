@@ -73,7 +73,10 @@ def copied(
         copy = store.literal(rows.copy(part, datetime.now(UTC)))
         checks = store.literal(rows.checks(part, datetime.now(UTC), strict=strict))
         widest = store.literal(rows.widest(part, datetime.now(UTC)))
-        parts = [PartJob("t", str(folder), part.shape, False, copy, widest, checks, rows.whole_key(part) is not None)]
+        unstorable = store.literal(rows.unstorable(part, datetime.now(UTC)))
+        texts = copy, widest, checks, unstorable
+        how = rows.assembly(part), rows.dialect.declares_types, rows.whole_key(part) is not None
+        parts = [PartJob("t", str(folder), part.shape, False, *texts, *how)]
         job = CopyJob(1, source_of(store), parts, [[(0, "1 = 1")]])
     # The secret stays here: the process gets it as an argument, which is what a socket does elsewhere.
     [answer] = answers([pool.submit(_copy, job, job.source.secret, tamper=tamper).result()])

@@ -64,6 +64,28 @@ def test_the_database_and_the_files_agree_on_every_key(database: Database, tmp_p
     assert content.check(other, shape, strict=strict, whole_keys=True).keys != reported.keys
 
 
+KEYS = ["plain", "it's", '"quoted" \\ and [bracketed]', "line\n\ttab\x01\x1f\x7f", "\U0001f600 é", "", "a', 'b"]
+
+
+def test_keys_are_made_from_columns_as_the_database_writes_them(database: Database, tmp_path: Path) -> None:
+    database.execute(
+        "CREATE TABLE t (tenant text NOT NULL, id bigint NOT NULL, at_ms bigint NOT NULL, PRIMARY KEY (tenant, id))"
+    )
+    pairs = [(key, one) for key in KEYS for one in (0, -1, 2**63 - 1, -(2**63))]
+    database.executemany("INSERT INTO t VALUES (?, ?, 1577836800000)", pairs)
+    with open_store(resolve_url(database.url)) as store:
+        rows = bound(store)
+        assert rows.key_texts(rows.parts[0]) is not None
+        written = [text for (text,) in database.query(f"SELECT {rows.dialect.key(rows.selection.key, 't')} FROM t")]
+    with workers() as pool:
+        table, reported, read = copied(pool, database, tmp_path)
+    assert sorted(table["_key"].to_pylist()) == sorted(written)
+    assert reported == read
+    assert [rows.dialect.read_key(one) for one in sorted(written)] == [
+        rows.dialect.read_key(one) for one in sorted(table["_key"].to_pylist())
+    ]
+
+
 def test_keys_that_are_not_one_whole_number_are_digested_as_texts(database: Database) -> None:
     database.execute("CREATE TABLE t (id text PRIMARY KEY, at_ms bigint NOT NULL)")
     with open_store(resolve_url(database.url)) as store:

@@ -68,7 +68,7 @@ def texts(array: Any, kind: str) -> Any:
 
 def row_digests(table: Any, shape: Shape) -> list[bytes]:
     """Compute the digest of every row of a table, over the columns of its shape."""
-    fields = [texts(_whole(table[name]), kind) for name, kind in shape]
+    fields = [texts(whole(table[name]), kind) for name, kind in shape]
     if len(fields) > FIELDS_AT_ONCE:
         pieces = (fields[start : start + FIELDS_AT_ONCE] for start in range(0, len(fields), FIELDS_AT_ONCE))
         fields = [pa.array([one.hex() for one in _digests(piece)], pa.string()) for piece in pieces]
@@ -117,7 +117,7 @@ def check(table: Any, shape: Shape, *, strict: bool, whole_keys: bool = False) -
 
 def _key_texts(table: Any) -> tuple[int, Any]:
     """Compute the sum of the digests of keys, and which rows are sampled."""
-    texts = pc.cast(_whole(table[KEY]), pa.binary()).to_pylist()
+    texts = pc.cast(whole(table[KEY]), pa.binary()).to_pylist()
     keys = [hashlib.md5(text, usedforsecurity=False).digest() for text in texts]
     firsts = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, _DIGEST_BYTES)[:, 0]
     return _sums(keys)[0], firsts == int(SAMPLED, 16)
@@ -125,7 +125,7 @@ def _key_texts(table: Any) -> tuple[int, Any]:
 
 def _key_numbers(table: Any) -> tuple[int, Any]:
     """Compute the same of keys that are numbers, column by column."""
-    numbers = pc.cast(pc.utf8_trim(_whole(table[KEY]), '["]'), pa.int64()).to_numpy(zero_copy_only=False)
+    numbers = pc.cast(pc.utf8_trim(whole(table[KEY]), '["]'), pa.int64()).to_numpy(zero_copy_only=False)
     digests = key_digest(numbers)
     return int(digests.sum()), digests % SAMPLED_EVERY == 0
 
@@ -143,7 +143,7 @@ def content_digest(table: Any) -> str:
     """Compute a digest of everything in a table, in its order, to compare what was written with what is read back."""
     digest = hashlib.sha1(usedforsecurity=False)
     for name in table.column_names:
-        column = _whole(table[name])
+        column = whole(table[name])
         digest.update(f"{name} {column.type} {len(column)};".encode())
         digest.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
         _digest_values(digest, column.fill_null(_zero(column.type)))
@@ -174,7 +174,7 @@ def _digest_values(digest: Any, column: Any) -> None:
         digest.update(memoryview(column.buffers()[1])[start : start + len(column) * width])
 
 
-def _whole(column: Any) -> Any:
+def whole(column: Any) -> Any:
     """Combine a column into one chunk; a column without rows has no chunks at all."""
     if isinstance(column, pa.ChunkedArray):
         return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -22,19 +22,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from wane._archive import content
+from wane._archive import assembly, content
 from wane._archive.content import Checks, Shape
 from wane._archive.failure import answering
 from wane._archive.reader import Reader, Source, open_reader
 from wane._archive.sql import RANGE
 from wane._archive.statistics import statistics
-from wane._archive.types import KEY, MONTH, PARENT, REFUSED, SWEEP, VERSION
-from wane.errors import ArchiveError
+from wane._archive.types import KEY, MONTH, PARENT, REFUSED, SWEEP, VERSION, Assembly
+from wane.errors import ArchiveError, StoreError
 
 GROUP_ROWS = 65_536
 GROUP_BYTES = 32 * 1024 * 1024
 """A row group is written when it reaches this number of rows or bytes, which a task holds in memory for each month it
 writes."""
+_MEND = (
+    "an infinite or impossible timestamp, a NaN, or a value of another type than its column says: mend the row, hold it"
+)
 MOST_FOLLOWERS = 50_000
 """A row leaves with its followers in one transaction, which must not be unbounded."""
 
@@ -50,6 +53,10 @@ class PartJob:
     copy: str
     widest: str
     checks: str
+    unstorable: str
+    assembly: Assembly
+    declares_types: bool = False
+    """Whether the first row that `copy` reads only declares types."""
     whole_keys: bool = False
     """Whether the checks digest keys as whole numbers."""
     statistics: Sequence[str] = ()
@@ -100,29 +107,17 @@ def _tables(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Iterator[
     Raise ArchiveError for a value that cannot be stored, or a row with more than MOST_FOLLOWERS followers.
     """
     followers: Counter[str] = Counter()
-    for batch in reader.batches(part.copy.replace(RANGE, bounds), part.widest.replace(RANGE, bounds)):
-        # Where a store needs a row that only declares the column types, it is the first and has no key.
-        if batch.num_rows and batch[KEY][0].as_py() == "":
-            batch = batch.slice(1)
+    for batch in _batches(reader, part, bounds):
         if not batch.num_rows:
             continue
         table = pa.Table.from_batches([batch])
-        _require_storable(table, part)
-        made = {}
-        for name, kind in part.shape:
-            # Decimals are read as texts; every other column is read as what it was cast to.
-            column = table[name].cast(content.arrow_type(kind))
-            column.validate(full=True)
-            made[name] = column
-        for name in (KEY, PARENT) if part.follows else (KEY,):
-            made[name] = table[name]
-        stored = pa.table(made)
-        versions = table[VERSION] if VERSION in table.column_names else _versions(stored, part.shape)
-        stored = stored.append_column(VERSION, versions)
-        stored = stored.append_column(SWEEP, pa.array([sweep] * len(table), pa.int64()))
-        yield stored.append_column(MONTH, table[MONTH])
+        if not _storable(table, part):
+            _explain(reader, part, bounds)
+            raise ArchiveError(f"{part.name}: a row has a value that the archive cannot store", _MEND)
+        stored = _assembled(table, part, sweep)
+        yield stored
         if part.follows:
-            for one in pc.value_counts(table[PARENT]).to_pylist():
+            for one in pc.value_counts(stored[PARENT]).to_pylist():
                 followers[one["values"]] += one["counts"]
                 if followers[one["values"]] > MOST_FOLLOWERS:
                     raise ArchiveError(
@@ -131,18 +126,54 @@ def _tables(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Iterator[
                     )
 
 
+def _batches(reader: Reader, part: PartJob, bounds: str) -> Iterator[pa.RecordBatch]:
+    first = part.declares_types
+    try:
+        for batch in reader.batches(part.copy.replace(RANGE, bounds), part.widest.replace(RANGE, bounds)):
+            yield batch.slice(1) if first else batch
+            first = False
+    except StoreError:
+        _explain(reader, part, bounds)  # A value of another type than its column declares stops the driver.
+        raise
+
+
+def _assembled(table: pa.Table, part: PartJob, sweep: int) -> pa.Table:
+    """Return rows as the archive stores them, with their months."""
+    made, how = {}, part.assembly
+    for name, kind in part.shape:
+        # Decimals are read as texts; every other column is read as what it was cast to.
+        made[name] = table[name].cast(content.arrow_type(kind))
+        made[name].validate(full=True)
+    stored = pa.table(made)
+    made[KEY] = table[KEY] if how.keys is None else assembly.key_texts(table, how.keys)
+    if part.follows:
+        made[PARENT] = table[PARENT] if how.parents is None else assembly.key_texts(table, how.parents)
+    known = VERSION in table.column_names
+    made[VERSION] = assembly.versions(table[VERSION]) if known else _versions(stored, part.shape)
+    made[SWEEP] = pa.repeat(pa.scalar(sweep, pa.int64()), len(table))
+    timed = MONTH if part.follows else how.month
+    made[MONTH] = table[MONTH] if how.month is None else assembly.months(table[timed], how.per_second)
+    return pa.table(made)
+
+
 def _versions(table: pa.Table, shape: Shape) -> pa.Array:
     return pa.array([digest.hex() for digest in content.row_digests(table, shape)], pa.string())
 
 
-def _require_storable(table: pa.Table, part: PartJob) -> None:
-    refused = table.filter(pc.not_equal(table[REFUSED], ""))
-    if len(refused):
-        columns = ", ".join(str(refused[REFUSED][0]).split())
+def _storable(table: pa.Table, part: PartJob) -> bool:
+    if REFUSED in table.column_names:
+        return not pc.any(pc.not_equal(table[REFUSED], 0)).as_py()
+    made = part.assembly.keys
+    return assembly.can_be_stored(table, part.shape, [KEY] if made is None else made.names)
+
+
+def _explain(reader: Reader, part: PartJob, bounds: str) -> None:
+    """Raise ArchiveError if the database names a row that cannot be stored."""
+    key, columns = reader.row(part.unstorable.replace(RANGE, bounds))
+    if key is not None:
         raise ArchiveError(
-            f"{part.name}: the row {refused[KEY][0]} has a value in {columns} that the archive cannot store",
-            "an infinite or impossible timestamp, a NaN, or a value of another type than its column says: mend the row, hold"
-            f' it, or say `cast = {{ column = "text" }}` in [archive.{part.name}]',
+            f"{part.name}: the row {key} has a value in {', '.join(columns.split())} that the archive cannot store",
+            f'{_MEND}, or say `cast = {{ column = "text" }}` in [archive.{part.name}]',
         )
 
 

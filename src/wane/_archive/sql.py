@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +18,10 @@ from wane._archive.types import (
     PARENT,
     REFUSED,
     RESERVED,
-    SAMPLED_EVERY,
     VERSION,
     ArchiveDialect,
+    Assembly,
+    KeyTexts,
     SqlNumber,
     Stored,
     key_digest,
@@ -29,6 +30,7 @@ from wane._archive.types import (
 from wane._contract.model import ArchiveTable
 from wane._db.schema import Column, TableInfo
 from wane._db.statement import Parameters, Statement
+from wane._db.timestamps import PER_SECOND
 from wane._db.transaction import Transaction
 from wane._findings import Finding, Severity
 from wane._rules.rows import Rows
@@ -122,20 +124,76 @@ class ArchiveRows:
     def copy(self, part: ArchivedPart, now: datetime) -> Statement:
         """Write the query of the copies of one part, with RANGE as a placeholder for a range's bounds."""
         p = self.rows.parameters()
-        selected = [
-            (one.selected(self._column(part, one)), one.name, "string" if "(" in one.kind else one.kind)
-            for one in part.columns
-        ]
-        selected.append((self.dialect.key(part.key, part.alias), KEY, "string"))
+        selected = [self._selected(part, one, one.name) for one in part.columns]
+        if self.key_texts(part) is None:
+            selected.append((self.dialect.key(part.key, part.alias), KEY, "string"))
         if part.path:
-            selected.append((self.dialect.key(self.selection.key, "t"), PARENT, "string"))
+            selected += self._parents()
         version = self.dialect.read_version(part.alias)
         if version is not None:
             selected.append((version, VERSION, "string"))
-        month = self.dialect.month("t", self.selection.time_column, self.selection.time)
-        selected += [(month, MONTH, "string"), (self._refused(part), REFUSED, "string")]
+        if part.path or self.month_read is None:
+            selected.append(self._month())
+        refused = self.dialect.refused(self._refusals(part))
+        if refused is not None:
+            selected.append((refused, REFUSED, "long"))
         order = ", ".join(self.rows.position(self.selection, "t"))
         return p.statement(self.dialect.typed(selected, f"{self._source(p, part, now)} ORDER BY {order}"))
+
+    def _selected(self, part: ArchivedPart, stored: Stored, name: str) -> tuple[str, str, str]:
+        return stored.selected(self._column(part, stored)), name, "string" if "(" in stored.kind else stored.kind
+
+    def key_texts(self, part: ArchivedPart) -> KeyTexts | None:
+        """Return how the keys of a part are made from its columns; None if the database writes them."""
+        return self.dialect.key_texts(part.key, part.columns)
+
+    def parent_texts(self) -> KeyTexts | None:
+        """Return how the keys of the rows that others leave with are made from the columns that `copy` reads of them."""
+        found = self.key_texts(self.parts[0])
+        return found and replace(found, names=tuple(f"{PARENT}{number}" for number in range(len(found.names))))
+
+    def _parents(self) -> list[tuple[str, str, str]]:
+        row = self.parts[0]
+        stored = {one.name: one for one in row.columns}
+        made, read = self.key_texts(row), self.parent_texts()
+        if made is None or read is None:
+            return [(self.dialect.key(self.selection.key, "t"), PARENT, "string")]
+        return [self._selected(row, stored[name], hidden) for name, hidden in zip(made.names, read.names, strict=True)]
+
+    @property
+    def month_read(self) -> Stored | None:
+        """Return the column that months are made of; None if the database writes them."""
+        time, name = self.selection.time, self.selection.time_column.name
+        [found] = [one for one in self.parts[0].columns if one.name == name]
+        whole = found.kind in ("integer", "long") if time.unit in PER_SECOND else True
+        timed = found.kind in ("integer", "long", "timestamp", "timestamp_ntz", "date", "string")
+        return found if whole and timed and found.select == "{x}" and not time.also else None
+
+    def _month(self) -> tuple[str, str, str]:
+        read = self.month_read
+        if read is not None:
+            return self._selected(self.parts[0], read, MONTH)
+        return self.dialect.month("t", self.selection.time_column, self.selection.time), MONTH, "string"
+
+    def assembly(self, part: ArchivedPart) -> Assembly:
+        """Return how the columns that the archive adds to the rows of a part are made from what `copy` reads."""
+        read = self.month_read
+        return Assembly(
+            self.key_texts(part),
+            self.parent_texts() if part.path else None,
+            None if read is None else read.name,
+            PER_SECOND.get(self.selection.time.unit),
+        )
+
+    def unstorable(self, part: ArchivedPart, now: datetime) -> Statement:
+        """Write the query of the key of one row that cannot be stored, and the names of the columns because of which.
+
+        NULLs if every row can be stored; with RANGE in it.
+        """
+        p = self.rows.parameters()
+        names = self._refused(part)
+        listed = f"SELECT {self.dialect.key(part.key, part.alias)} AS k, {names} AS r FROM {self._source(p, part, now)}"
+        return p.statement(f"SELECT max(k), max(r) FROM (SELECT k, r FROM ({listed}) AS d WHERE r <> '' LIMIT 1) AS e")
 
     def widest(self, part: ArchivedPart, now: datetime) -> Statement:
         """Write the query of the bytes of texts and binaries in the longest of these rows; with RANGE in it."""
@@ -162,11 +220,9 @@ class ArchiveRows:
         """
         p = self.rows.parameters()
         whole = self.whole_key(part)
-        digested = (
-            self._digested(p, part, now, strict=strict)
-            if whole is None
-            else self._numbered(p, part, now, whole, strict=strict)
-        )
+        if whole is not None and not strict:
+            return p.statement(self._sampled(p, part, now, whole))
+        digested = self._digested(p, part, now, strict=strict) if whole is None else self._numbered(p, part, now, whole)
         keys = self.dialect.sums("d.k", 1) if whole is None else "coalesce(sum(d.k), 0)"
         # Not to be merged: a digest would be computed again wherever it is used.
         return p.statement(
@@ -182,14 +238,21 @@ class ArchiveRows:
         keyed = f"SELECT {columns}, {key} AS {KEY} FROM {self._source(p, part, now)} LIMIT {_ALL}"
         return f"SELECT c.{KEY} AS k, {row} AS r FROM ({keyed}) AS c"
 
-    def _numbered(self, p: Parameters, part: ArchivedPart, now: datetime, key: str, *, strict: bool) -> str:
-        """Write the same for keys that are numbers: SQLite reads nothing but the index of rows that are not proven in
-        full."""
-        digest = key_digest(SqlNumber(key)).text
+    def _numbered(self, p: Parameters, part: ArchivedPart, now: datetime, key: str) -> str:
+        """Write the same for keys that are numbers."""
         row = self.dialect.row_digest(part.columns, part.alias)
-        if not strict:
-            row = f"CASE WHEN {digest} & {SAMPLED_EVERY - 1} = 0 THEN {row} END"
-        return f"SELECT {digest} AS k, {row} AS r FROM {self._source(p, part, now)}"
+        return f"SELECT {key_digest(SqlNumber(key)).text} AS k, {row} AS r FROM {self._source(p, part, now)}"
+
+    def _sampled(self, p: Parameters, part: ArchivedPart, now: datetime, key: str) -> str:
+        """Write the checks of keys that are numbers: only the index is read of rows that are not proven in full."""
+        return self.dialect.sampled(
+            self.rows.dialect.table(part.table),
+            key,
+            self.rows.dialect.quote(part.key[0].name),
+            key_digest(SqlNumber(key)).text,
+            self.dialect.row_digest(part.columns, "s"),
+            self._source(p, part, now),
+        )
 
     def _source(self, p: Parameters, part: ArchivedPart, now: datetime) -> str:
         chained, links = self.rows.chain(p, part.path, "t") if part.path else ("", "")
@@ -202,10 +265,19 @@ class ArchiveRows:
 
     def _refused(self, part: ArchivedPart) -> str:
         """Write the expression that lists the columns whose values cannot be stored."""
-        found = [(one.refusal(self._column(part, one)), one.name) for one in part.columns if one.refused]
-        found += self.dialect.key_refused(part.key, part.alias)
+        found = self._refusals(part)
         names = (f"CASE WHEN {wrong} THEN '{name.replace(chr(39), chr(39) * 2)} ' ELSE '' END" for wrong, name in found)
         return " || ".join(["''", *names]).replace("%", "%%" if self.rows.dialect.typed_keys else "%")
+
+    def _refusals(self, part: ArchivedPart) -> list[tuple[str, str]]:
+        """Return when a row cannot be stored: conditions, each with its column."""
+        nullable = {column.name for column in part.table.columns if column.nullable}
+        found = [
+            (one.refusal(self._column(part, one), nullable=one.name in nullable), one.name)
+            for one in part.columns
+            if one.refused
+        ]
+        return [*found, *self.dialect.key_refused(part.key, part.columns, part.alias)]
 
     # Eviction
 

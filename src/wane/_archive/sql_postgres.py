@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from wane._archive.types import FIELDS_AT_ONCE, ArchiveDialect, Stored
+from wane._archive.types import FIELDS_AT_ONCE, SAMPLED_EVERY, ArchiveDialect, KeyTexts, Stored
 from wane._contract.model import Time
 from wane._db.postgres.dialect import UNQUOTED, PostgresDialect, _bare, json_of
 from wane._db.schema import Column
@@ -92,8 +92,20 @@ class PostgresArchive(ArchiveDialect):
     def key(self, columns: Sequence[Column], alias: str) -> str:
         return json_of(columns, [f"{_column(alias, column.name)}::text" for column in columns])
 
-    def key_refused(self, columns: Sequence[Column], alias: str) -> list[tuple[str, str]]:
+    def key_refused(self, columns: Sequence[Column], stored: Sequence[Stored], alias: str) -> list[tuple[str, str]]:
         return [(f"{_column(alias, column.name)} IS NULL", column.name) for column in columns if column.nullable]
+
+    def key_texts(self, columns: Sequence[Column], stored: Sequence[Stored]) -> KeyTexts | None:
+        known = {one.name: one for one in stored}
+        for column in columns:
+            one = known.get(column.name)
+            # Texts are stored as they are in the key.
+            if one is None or not (one.select == "{x}::text" if one.kind == "string" else _bare(column) in _WHOLE):
+                return None
+        return KeyTexts(tuple(column.name for column in columns), '", "', quoted=False)
+
+    def refused(self, conditions: Sequence[tuple[str, str]]) -> str | None:
+        return None
 
     def read_key(self, text: str) -> tuple[object, ...]:
         return tuple(json.loads(text))
@@ -102,7 +114,7 @@ class PostgresArchive(ArchiveDialect):
         return f"{alias}.xmin::text"
 
     def read_version(self, alias: str) -> str | None:
-        return f"{alias}.xmin::text"
+        return f"{alias}.xmin"  # Its four bytes: a text for each row costs more than all else that is read of it.
 
     def month(self, alias: str, column: Column, time: Time) -> str:
         return PostgresDialect().month(alias, column, time)
@@ -123,6 +135,16 @@ class PostgresArchive(ArchiveDialect):
 
     def digest(self, expression: str) -> str:
         return f"md5(convert_to({expression}, 'UTF8'))"
+
+    def sampled(self, table: str, key: str, column: str, digest: str, row: str, source: str) -> str:
+        # The list of keys, because a row's other columns in the same query would make it read the table.
+        found = (
+            f"SELECT count(*) AS n, coalesce(sum(d.k), 0) AS k, array_agg(d.x) FILTER (WHERE d.k & {SAMPLED_EVERY - 1} = 0) AS some"
+            f" FROM (SELECT {key} AS x, {digest} AS k FROM {source}) AS d"
+        )
+        rows = f"SELECT {row} AS r FROM {table} AS s WHERE s.{column} = ANY (i.some) OFFSET 0"
+        sums = f"SELECT count(d.r) AS n, {self.sums('d.r')} AS r FROM ({rows}) AS d"
+        return f"SELECT i.n, i.k, p.n, p.r FROM ({found}) AS i, LATERAL ({sums}) AS p"
 
     def whole_number(self, column: Column, stored: Stored) -> str | None:
         return f"{{t}}.{_name(column.name)}::bigint" if _bare(column) in _WHOLE else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from wane._archive.types import DIGITS, FIELDS_AT_ONCE, ArchiveDialect, Stored, quoted
+from wane._archive.types import DIGITS, FIELDS_AT_ONCE, SAMPLED_EVERY, ArchiveDialect, KeyTexts, Stored, quoted
 from wane._contract.model import Time, Unit
 from wane._db.schema import Column
 from wane._db.timestamps import PER_SECOND
@@ -52,11 +52,15 @@ _READ: dict[str | None, str] = {
 }
 """Decodes what quote() wrote, if it is what the column declares. Something else finds no row, or one of another
 version."""
+_KEY_TYPES = {_KINDS["integer"].refused, _KINDS["text"].refused}
+"""Of columns whose values quote() writes as Arrow can."""
 _FIRST = {"long": "0", "string": "''", "binary": "x''", "double": "0.0"}
 
 
 class SqliteArchive(ArchiveDialect):
     """A row's version is the digest of its values."""
+
+    declares_types = True
 
     def stored(self, column: Column, cast: str | None, time: Time | None) -> Stored | None:
         if cast is not None:
@@ -74,14 +78,27 @@ class SqliteArchive(ArchiveDialect):
         # quote() distinguishes the number 1 from the text '1', and writes blobs too.
         return f"json_array({', '.join(f'quote({_column(alias, column.name)})' for column in columns)})"
 
-    def key_refused(self, columns: Sequence[Column], alias: str) -> list[tuple[str, str]]:
+    def key_refused(self, columns: Sequence[Column], stored: Sequence[Stored], alias: str) -> list[tuple[str, str]]:
         refused = []
+        whole = {one.name for one in stored if one.refused == _KINDS["integer"].refused}
         for column in columns:
+            if column.name in whole and not column.nullable:
+                continue
             value = _column(alias, column.name)
             # quote() stops at a zero byte, and writes a fraction with too few digits.
             wrong = f"typeof({value}) NOT IN ('integer', 'text', 'blob') OR (typeof({value}) = 'text' AND instr({value}, char(0)))"
             refused.append((wrong, column.name))
         return refused
+
+    def key_texts(self, columns: Sequence[Column], stored: Sequence[Stored]) -> KeyTexts | None:
+        known = {one.name: one for one in stored}
+        if not all(known[column.name].refused in _KEY_TYPES for column in columns if column.name in known):
+            return None
+        return KeyTexts(tuple(column.name for column in columns), '","', quoted=True)
+
+    def refused(self, conditions: Sequence[tuple[str, str]]) -> str | None:
+        # One value for all columns: each costs more to read than to check.
+        return " OR ".join(f"({wrong})" for wrong, _ in conditions) or "0"
 
     def read_key(self, text: str) -> tuple[object, ...]:
         return tuple(_literal(one) for one in json.loads(text))
@@ -108,6 +125,17 @@ class SqliteArchive(ArchiveDialect):
 
     def digest(self, expression: str) -> str:
         return f"wane_digest({expression})"
+
+    def sampled(self, table: str, key: str, column: str, digest: str, row: str, source: str) -> str:
+        # SQLite reads a row's other columns only if it needs them.
+        proven = f"CASE WHEN {digest} & {SAMPLED_EVERY - 1} = 0 THEN {key} END"
+        found = (
+            f"SELECT count(*) AS n, coalesce(sum(d.k), 0) AS k, json_group_array(d.x) FILTER (WHERE d.x IS NOT NULL) AS some"
+            f" FROM (SELECT {digest} AS k, {proven} AS x FROM {source}) AS d"
+        )
+        rows = f"SELECT {row} AS r FROM json_each(i.some) AS e CROSS JOIN {table} AS s ON s.{column} = e.value"
+        sums = f"SELECT count(d.r) || ' ' || {self.sums('d.r')} FROM ({rows}) AS d"
+        return f"SELECT i.n, i.k, ({sums}) FROM ({found}) AS i"
 
     def whole_number(self, column: Column, stored: Stored) -> str | None:
         # Where the column is cast, its values may be of any type.

@@ -374,6 +374,9 @@ class TableSweep:
                 literal(self.rows.copy(part, sweep.decided_at)),
                 literal(self.rows.widest(part, sweep.decided_at)),
                 literal(self.rows.checks(part, sweep.decided_at, strict=sweep.strict)),
+                literal(self.rows.unstorable(part, sweep.decided_at)),
+                self.rows.assembly(part),
+                self.rows.dialect.declares_types,
                 self.rows.whole_key(part) is not None,
                 self.contract.archive_statistics(part.name),
             )

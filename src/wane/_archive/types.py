@@ -1,8 +1,8 @@
 """How the archive stores columns: a type of the archive for each type of a store, or a refusal by name.
 
-Every column is cast in the SELECT that reads it, so that what arrives is what was meant and never a driver's guess. A
-type that would lose information on the way is refused; so is a single value that its column's type of the archive
-cannot hold. Nothing is rounded, cut or turned into NULL.
+What arrives has the type that was meant, and never a driver's guess. A type that would lose information on the way is
+refused; so is a single value that its column's type of the archive cannot hold. Nothing is rounded, cut or turned into
+NULL.
 
 Content is compared as text: every kind has one canonical text, written by the database here and by
 `wane._archive.content` from the values that were read back.
@@ -21,7 +21,7 @@ from wane._db.schema import Column
 KEY, PARENT, VERSION, SWEEP, MONTH = "_key", "_parent", "_version", "_sweep", "_month"
 """What the archive adds to a row: its key as text, the key of the row it left with, its version, sweep and month."""
 REFUSED = "_refused"
-"""Names of the columns whose value in this row cannot be stored; never written."""
+"""Whether a value of this row cannot be stored; never written."""
 RESERVED = (KEY, PARENT, VERSION, SWEEP, MONTH, REFUSED)
 
 FIELDS_AT_ONCE = 100
@@ -45,18 +45,43 @@ class Stored:
     """When a value cannot be stored; "" if every value can."""
 
     def selected(self, expression: str) -> str:
-        value = self.select.replace("{x}", expression)
-        return f"CASE WHEN NOT ({self.refusal(expression)}) THEN {value} END" if self.refused else value
+        return self.select.replace("{x}", expression)
 
-    def refusal(self, expression: str) -> str:
-        return f"{expression} IS NOT NULL AND ({self.refused.replace('{x}', expression)})"
+    def refusal(self, expression: str, *, nullable: bool = True) -> str:
+        refused = self.refused.replace("{x}", expression)
+        return f"{expression} IS NOT NULL AND ({refused})" if nullable else refused
 
     def canonical(self, expression: str) -> str:
         return self.text.replace("{x}", expression)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyTexts:
+    """How the text of a key is made from columns that were read: a JSON array of their texts."""
+
+    names: tuple[str, ...]
+    separator: str
+    quoted: bool
+    """Whether texts are quoted as SQL quotes them, to tell them from numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """How the columns that the archive adds are made; what is None was written by the database."""
+
+    keys: KeyTexts | None
+    parents: KeyTexts | None
+    month: str | None
+    """The column that months are made of."""
+    per_second: int | None
+    """The unit of that column, if it has numbers."""
+
+
 class ArchiveDialect(ABC):
     """What differs between the stores when rows are copied, compared and found again."""
+
+    declares_types = False
+    """Whether the first row of `typed` is no row of the table, and only declares the types of columns."""
 
     @abstractmethod
     def stored(self, column: Column, cast: str | None, time: Time | None) -> Stored | None:
@@ -70,8 +95,19 @@ class ArchiveDialect(ABC):
         """Write the expression that encodes a row's key as one text, which `read_key` decodes."""
 
     @abstractmethod
-    def key_refused(self, columns: Sequence[Column], alias: str) -> list[tuple[str, str]]:
-        """Return conditions under which a key cannot be encoded, each with its column."""
+    def key_refused(self, columns: Sequence[Column], stored: Sequence[Stored], alias: str) -> list[tuple[str, str]]:
+        """Return conditions under which a key cannot be encoded, beyond those of `stored`, each with its column."""
+
+    @abstractmethod
+    def key_texts(self, columns: Sequence[Column], stored: Sequence[Stored]) -> KeyTexts | None:
+        """Return how `key` is made from the columns that were read; None if only the database can write it."""
+
+    @abstractmethod
+    def refused(self, conditions: Sequence[tuple[str, str]]) -> str | None:
+        """Write the expression that is true for a row with a value that cannot be stored, by (condition, column).
+
+        Return None if the values that are read show it.
+        """
 
     @abstractmethod
     def read_key(self, text: str) -> tuple[object, ...]:
@@ -83,7 +119,7 @@ class ArchiveDialect(ABC):
 
     @abstractmethod
     def read_version(self, alias: str) -> str | None:
-        """Write the same expression for copying; return None if the version is computed from the values read."""
+        """Write the same for copying, as `wane._archive.assembly` reads it; return None if it is made of the values."""
 
     @abstractmethod
     def month(self, alias: str, column: Column, time: Time) -> str:
@@ -96,6 +132,13 @@ class ArchiveDialect(ABC):
     @abstractmethod
     def digest(self, expression: str) -> str:
         """Write the digest of one text, as 32 hex digits."""
+
+    @abstractmethod
+    def sampled(self, table: str, key: str, column: str, digest: str, row: str, source: str) -> str:
+        """Write the query of checks that proves only rows in full whose key's digest is a multiple of SAMPLED_EVERY.
+
+        `key` is the key in `source`, `column` the same in `table`, whose rows `row` digests.
+        """
 
     @abstractmethod
     def whole_number(self, column: Column, stored: Stored) -> str | None:
