@@ -129,7 +129,7 @@ class Detachment:
         rows along one batch at a time."""
         leaving = self.leaving
         ends = leaving.target.calendar.timestamp(begun.range.upper)
-        for other in leaving.work.followers(leaving.target):
+        for other in leaving.followers:
             for _, path in paths_of(leaving.selections):
                 if len(path) == 1 and path[0].reference.table.qualified == other.info.qualified:
                     along = self._follow(begun, other, path[0], source, ends, along)
@@ -216,7 +216,8 @@ class Detachment:
             if known not in along:
                 along = [*along, known]
             note = leaving.noted(begun, None, along)
-            take = partial(work.steps.take_along, selection, path, source, side, below=below)
+            within = (leaving.anatomy.time, begun.range)
+            take = partial(work.steps.take_along, selection, path, source, side, below=below, within=within)
             batch = work.pace.first_batch
             for stretch in work.steps.stretches(leaving.anatomy, source) if many else ():
                 batch = self._all(partial(take, note=note, stretch=stretch), batch)

@@ -149,7 +149,7 @@ class _Months:
         leaving = self.leaving
         if leaving.anatomy.by_application:
             return
-        for target in (leaving.target, *leaving.work.followers(leaving.target)):
+        for target in (leaving.target, *leaving.followers):
             a = leaving.anatomy_of(target)
             while leaving.work.steps.join_covers(a, leaving.require, target.patience):
                 pass

@@ -37,13 +37,15 @@ class Leaving:
     anatomy: Anatomy
     selections: tuple[Selection, ...]
     """The rules under which rows leave with their month."""
+    followers: tuple[PartitionTarget, ...]
+    """The tables that are partitioned along with it."""
     now: datetime
     """The database's clock when this began: it decides what is due until the end, however long that takes."""
 
     @classmethod
     def unbound(cls, work: PartitionWork, target: PartitionTarget, lease: Lease | None) -> Leaving:
         """Build this for a table without its rules; raise if it is not partitioned."""
-        return cls(work, target, lease, work.anatomy(target), (), work.store.now())
+        return cls(work, target, lease, work.anatomy(target), (), tuple(work.followers(target)), work.store.now())
 
     @classmethod
     def of(cls, work: PartitionWork, target: PartitionTarget, lease: Lease | None) -> Leaving:
@@ -117,7 +119,7 @@ class Leaving:
 
     def follower(self, taken: dict[str, Any]) -> tuple[PartitionTarget, Range]:
         """Return the table and the range of a follower's month that was taken along."""
-        target = next(one for one in self.work.followers(self.target) if str(one.name) == taken["table"])
+        target = next(one for one in self.followers if str(one.name) == taken["table"])
         return target, Range(taken["lower"], taken["upper"])
 
     def anatomy_of(self, follower: PartitionTarget) -> Anatomy:

@@ -17,15 +17,15 @@ from wane._db.schema import TableInfo
 from wane._db.statement import Execute, Statement
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, fitted, own_names, quote
-from wane._partition.records import Leaf, Range
+from wane._partition.records import MAX, MIN, Leaf, Range, quoted
 from wane._partition.sql_cover import Covering
 from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, doubled, read_leaves
 from wane._partition.statements import alone_name, qualified_name
 from wane._prune.dialects import row_taker
 from wane._rules.dependencies_postgres import require_same_effects
 from wane._rules.queries import queries_of
-from wane._rules.rows import rows_of
-from wane._rules.selection import BoundFollower, Selection, follower_paths
+from wane._rules.rows import Rows, rows_of
+from wane._rules.selection import BoundFollower, BoundReference, Selection, follower_paths
 from wane._rules.statements import delete_below, delete_identified, lock_below
 from wane.errors import StoreError
 
@@ -286,15 +286,19 @@ class RetireSteps(Covering):
         note: Note,
         stretch: Stretch | None = None,
         below: Sequence[tuple[tuple[BoundFollower, ...], str]] = (),
+        within: tuple[str, Range] | None = None,
     ) -> int:
         """Move some rows that follow a partition's rows, or a stretch of them, to a side table; return how many.
 
-        Rows that follow those (`below`, the deepest first, each with its side table) left before. What was inserted
+        `within`: the time column of the partition's rows, and its range, by which a follower that refers to that column
+        is searched in those of its own partitions alone. Rows that follow those (`below`, the deepest first, each with its side table) left before. What was inserted
         since moves with them, under their locks: the foreign key's ON DELETE CASCADE would delete it.
         """
         rows = rows_of(self.store)
         p = rows.parameters()
         source, links = rows.chain(p, path, "t")
+        if within is not None:
+            links += "".join(f" AND {one}" for one in _within(rows, path[0].reference, *within))
         if stretch is not None:
             links += f" AND {stretch.where(p.values)}"
         last, follower = f"f{len(path) - 1}", path[-1]
@@ -445,6 +449,15 @@ class RetireSteps(Covering):
 def _attached(leaves: Sequence[Leaf], name: str, range_: Range) -> Leaf | None:
     """Return the partition of a name, if it still has its range: an application may use a name again."""
     return next((one for one in leaves if one.name == name and one.range == range_), None)
+
+
+def _within(rows: Rows, reference: BoundReference, time: str, range_: Range) -> Iterator[str]:
+    """Yield what follows from a reference to rows of a partition: the referring column is in its range, too."""
+    for mine, theirs in zip(reference.columns, reference.to, strict=True):
+        if theirs.name == time and mine.type == theirs.type:
+            for sign, end in ((">=", range_.lower), ("<", range_.upper)):
+                if end not in (MIN, MAX):
+                    yield f"{rows.column(mine, 'f0')} {sign} {quoted(end)}"
 
 
 def _mark(a: Anatomy, detached: str) -> str:
