@@ -145,7 +145,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of pytest-xdist which run it belongs to."""
+    """Pass the run to a worker of pytest-xdist."""
     node.workerinput["run_directory"] = str(node.config.stash[RUN].directory)
 
 

@@ -56,7 +56,7 @@ SETTINGS = {
     # One run creates and drops hundreds of databases; a large pool makes every drop scan it.
     "shared_buffers": "32MB",
     "max_wal_size": "512MB",  # the run's directory may lie in memory
-    # Plans of tables without statistics look costly, and compiling them takes longer than they run.
+    # Plans of tables without statistics have high estimates, and compiling them takes longer than they run.
     "jit": "off",
 }
 

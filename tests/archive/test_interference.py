@@ -78,7 +78,7 @@ def test_a_cascade_that_is_created_after_the_copy_keeps_every_row_hot(database: 
 
 
 @pytest.mark.parametrize("when", ["planned", "written", "verified", "committed", "batch"])
-def test_whatever_the_application_does_every_row_is_in_exactly_one_place(
+def test_whatever_the_application_does_every_row_exists_exactly_once(
     database: Database, tmp_path: Path, when: str
 ) -> None:
     events(database, ROWS)

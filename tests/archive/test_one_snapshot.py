@@ -99,7 +99,7 @@ ACTS = {
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_a_row_that_moves_while_it_is_copied_is_in_one_place_and_nothing_is_lost(
+def test_a_row_that_moves_while_it_is_copied_exists_once_and_nothing_is_lost(
     database: Database, tmp_path: Path, copying: Copying, act: str
 ) -> None:
     events(database, ROWS)
@@ -200,7 +200,7 @@ def files(cold: Cold, table: str, number: int) -> int:
     return len({file.name for file in found})
 
 
-def test_a_row_that_moves_before_a_copy_goes_on_is_in_one_place(
+def test_a_row_that_moves_before_a_copy_goes_on_exists_once(
     database: Database, tmp_path: Path, copying: Copying
 ) -> None:
     events(database, ROWS)

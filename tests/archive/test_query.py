@@ -1,4 +1,4 @@
-"""Reading the archive: a condition looks at the row, and at nothing else."""
+"""Reading the archive: a condition reads the row, and nothing else."""
 
 from __future__ import annotations
 

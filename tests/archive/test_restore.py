@@ -219,7 +219,7 @@ def test_no_live_or_held_row_is_replaced_in_any_table(database: Database, tmp_pa
         assert cold.cold("batch") == list(range(1, 9))
 
 
-def test_a_dry_run_tells_what_would_come_back_and_changes_nothing(database: Database, tmp_path: Path) -> None:
+def test_a_dry_run_reports_what_would_come_back_and_changes_nothing(database: Database, tmp_path: Path) -> None:
     events(database, 10)
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
@@ -687,7 +687,7 @@ def test_a_restore_whose_side_table_can_no_longer_be_made_is_cancelled(
                 cold.keeper.archive.cancel_restore(number)
 
 
-def test_a_restore_that_is_cancelled_halfway_keeps_every_row_in_one_place(
+def test_a_restore_that_is_cancelled_halfway_has_every_row_exactly_once(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events(database, 60)

@@ -37,7 +37,9 @@ def found(code: str, path: str = "", table: str = "") -> Finding:
         (None, "table.jobs.rule.done", "jobs", False),
     ],
 )
-def test_a_finding_is_accepted_by_its_code_and_its_place(at: str | None, path: str, table: str, matches: bool) -> None:
+def test_a_finding_is_accepted_by_its_code_and_its_subject(
+    at: str | None, path: str, table: str, matches: bool
+) -> None:
     place = "" if at is None else f'at = "{at}"\n'
     text = f'[[accept]]\ncode = "delete-trigger"\n{place}reason = "It only logs."\n'
     marked = accepted(text, found("delete-trigger", path, table), found("no-index", path, table))

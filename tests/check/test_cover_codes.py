@@ -18,7 +18,7 @@ TELLING = ("add", "_add", "_error", "Finding")
 
 
 def emitted() -> set[str]:
-    """The second argument of every call that tells a finding."""
+    """The second argument of every call that reports a finding."""
     return {code for path in SOURCES for code in _codes(ast.parse(path.read_text(encoding="utf-8")))}
 
 

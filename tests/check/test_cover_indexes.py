@@ -181,7 +181,7 @@ def test_old_partitions_are_read_whole(postgres_database: PostgresDatabase) -> N
     assert codes(findings(postgres_database, EVENTS)) == []
 
 
-# Indexes that look as if they served
+# Indexes that seem to serve
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the database refuses to show fails alone: it is reported, and everything else is still looked at."""
+"""What the database refuses to show fails alone: it is reported, and everything else is still checked."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_locked_table_is_not_waited_for(postgres_database: PostgresDatabase) -
         assert "times-unchecked" in codes(findings(postgres_database, TWO, seconds=0.3))
 
 
-def test_a_server_that_goes_away_stops_the_check_and_does_not_look_like_a_refusal(
+def test_a_server_that_goes_away_stops_the_check_and_is_no_refusal(
     postgres_database: PostgresDatabase,
 ) -> None:
     postgres_database.script(HEALTHY)
@@ -130,9 +130,9 @@ def test_a_server_that_goes_away_stops_the_check_and_does_not_look_like_a_refusa
     ):
         admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         admin.query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = ?", (name,))
-        for look in (build_plan, cover):
+        for read in (build_plan, cover):
             with pytest.raises(Unreachable):
-                look(store, loaded(EVENTS))
+                read(store, loaded(EVENTS))
 
 
 def test_the_check_changes_nothing(database: Database) -> None:

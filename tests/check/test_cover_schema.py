@@ -243,7 +243,7 @@ def test_a_materialized_view_is_not_a_table(postgres_database: PostgresDatabase)
 
 
 def test_a_foreign_table_is_not_a_table_and_is_not_read(postgres_database: PostgresDatabase) -> None:
-    # Without a handler every look at its rows would fail.
+    # Without a handler every read of its rows would fail.
     postgres_database.script(
         "CREATE FOREIGN DATA WRAPPER nowhere; CREATE SERVER there FOREIGN DATA WRAPPER nowhere;"
         "CREATE FOREIGN TABLE events (id bigint, at bigint, status text) SERVER there"

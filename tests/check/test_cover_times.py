@@ -174,7 +174,7 @@ def test_two_ways_that_are_both_not_the_declared_one_are_both_reported(database:
 
 
 def test_a_change_of_the_way_shows_however_many_rows_came_before(database: Database) -> None:
-    """The newest rows are looked at too, where an index leads there."""
+    """The newest rows are read too, where an index leads there."""
     create(database, "bigint", [*(MILLISECONDS[0] + n for n in range(2_000)), MICROSECONDS[0]])
     assert codes(reported(database, declared("ms"))) == ["mixed-encoding"]
 

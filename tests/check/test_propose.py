@@ -653,13 +653,13 @@ def test_times_and_states_are_those_of_the_whole_table(database: Database) -> No
     first = NOW - timedelta(days=400)
     time = f"CASE WHEN n % 20 = 0 THEN NULL ELSE {ms(first)} + n * CAST(8640000 AS bigint) END"
     database.execute(f"INSERT INTO jobs SELECT n, 'q', {state}, {time} FROM {numbers(4_000)}")
-    told = section(proposed(database), "jobs")
-    assert '# status: holds "cancelled", "done", "queued".' in told
+    text = section(proposed(database), "jobs")
+    assert '# status: holds "cancelled", "done", "queued".' in text
     assert (
         '# Of all 4,000 rows: 88 % "done", 8 % "cancelled" (finished_at_ms is NULL in 5 %),'
         ' 5 % "queued" (finished_at_ms is NULL in all).'
-    ) in told
-    [(begin, end)] = re.findall(r"# finished_at_ms: milliseconds, ([0-9-]+) … ([0-9-]+) in", told)
+    ) in text
+    [(begin, end)] = re.findall(r"# finished_at_ms: milliseconds, ([0-9-]+) … ([0-9-]+) in", text)
     assert datetime.fromisoformat(begin).date() <= (first + timedelta(days=15)).date()
     assert datetime.fromisoformat(end).date() >= (first + timedelta(days=385)).date()
 
@@ -677,8 +677,8 @@ def test_rows_of_every_form_of_table_are_sampled(sqlite_database: SqliteDatabase
         sqlite_database.execute(
             "INSERT INTO t VALUES (9223372036854775807, ?), (-9223372036854775807, ?)", [ms(NOW)] * 2
         )
-    told = section(proposed(sqlite_database), "t")
-    [(begin, end)] = re.findall(r"# created_at_ms: milliseconds, ([0-9-]+) … ([0-9-]+) in", told)
+    text = section(proposed(sqlite_database), "t")
+    [(begin, end)] = re.findall(r"# created_at_ms: milliseconds, ([0-9-]+) … ([0-9-]+) in", text)
     assert datetime.fromisoformat(end).date() >= (NOW - timedelta(days=10)).date()
     if form != "gap":
         assert datetime.fromisoformat(begin).date() <= (NOW - timedelta(days=990)).date()

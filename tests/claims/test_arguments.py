@@ -48,7 +48,7 @@ TTLS = [
 
 
 @pytest.mark.parametrize(("name", "error"), NAMES)
-def test_a_name_that_cannot_be_kept_is_refused(
+def test_a_name_that_cannot_be_stored_is_refused(
     claims: WorkClaims, database: Database, name: Any, error: type[Exception]
 ) -> None:
     calls: list[Callable[[], object]] = [
@@ -119,7 +119,7 @@ def test_a_denial_is_no_claim(claims: WorkClaims) -> None:
     [("a\x00b", WrongArgument), ("\udfff", WrongArgument), ("x" * 10_001, WrongArgument), (7, WrongArgumentType)],
     ids=["NUL", "half a character", "huge", "number"],
 )
-def test_a_reason_that_cannot_be_kept_is_refused(claims: WorkClaims, reason: Any, error: type[Exception]) -> None:
+def test_a_reason_that_cannot_be_stored_is_refused(claims: WorkClaims, reason: Any, error: type[Exception]) -> None:
     claim = granted(claims.claim("t", "ada", 60))
     with pytest.raises(error):
         claims.abandon(claim, reason=reason)

@@ -120,7 +120,7 @@ def test_tables_that_are_half_there_are_reported_and_mended(database: Database, 
             claims.get("t")
         database.execute(part)
         if known and "TRIGGER" in part:
-            # Nobody looks for triggers before every call; but nothing ends that would be forgotten.
+            # No call searches for triggers; but nothing ends that would be forgotten.
             claim = granted(claims.claim("t", "ada", 60))
             if "finished" in part:
                 with pytest.raises(NotInstalled, match="work_claims_finished"):

@@ -173,7 +173,7 @@ def test_a_takeover_waits_for_a_completion_that_is_not_committed(postgres_databa
 
 
 def test_a_completion_waits_for_a_takeover_and_then_fails(postgres_database: PostgresDatabase) -> None:
-    """The takeover is of the very claim that the holder believes to be alive: only its fence tells."""
+    """The takeover is of the very claim that the holder believes to be alive: only its fence differs."""
     with working(postgres_database) as claims, working(postgres_database, install=False) as others:
         old = granted(claims.claim("t", "ada", 60))
         others.get("t")

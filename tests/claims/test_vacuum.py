@@ -222,7 +222,7 @@ def test_the_oldest_leave_first(claims: WorkClaims, database: Database) -> None:
     assert tasks(database) == ["young"]
 
 
-def test_a_preview_tells_the_counts_and_changes_nothing(claims: WorkClaims, database: Database) -> None:
+def test_a_preview_reports_the_counts_and_changes_nothing(claims: WorkClaims, database: Database) -> None:
     fill(database, "completed", 7)
     fill(database, "abandoned", 3)
     steps = claims.preview_vacuum(**BOTH)

@@ -67,7 +67,7 @@ def test_a_table_that_nobody_mentions_warns_and_fails_when_strict(wane: Wane, fi
     assert "error uncovered-table forgotten" in strict.out
 
 
-def test_a_column_that_is_missing_is_an_error_with_its_place(wane: Wane, filled: Database, folder: Path) -> None:
+def test_a_column_that_is_missing_is_an_error_with_its_position(wane: Wane, filled: Database, folder: Path) -> None:
     write_contract(folder, filled.url, CONTRACT.replace('"received_at_ms"', '"recieved_at_ms"'))
     done = wane("check", "--cover", "--json")
     assert (done.code, done.err) == (1, "")

@@ -110,7 +110,7 @@ def test_the_program_coordination_is_installed_and_vacuums(
     assert run("work-claim")[0] == 2
 
 
-def test_a_dry_run_tells_and_takes_nothing(wane: Wane, worked: Database) -> None:
+def test_a_dry_run_reports_and_takes_nothing(wane: Wane, worked: Database) -> None:
     before = tasks(worked)
     words = ("claims", "vacuum", "--completed-age-hours", 168, "--abandoned-age-hours", 24, "--dry-run")
     done = wane(*words, "--url", worked.url)

@@ -51,7 +51,7 @@ def test_promises_are_proved_on_a_running_database(wane: Wane, filled: Database,
     both = wane("check", "--live", "--cover", "--json")
     assert both.code == 1
     codes = [one["code"] for one in both.json["findings"]]
-    assert codes.count("false-excuse") == 1  # Both look at excuses.
+    assert codes.count("false-excuse") == 1  # Both check excuses.
     assert codes[-1] == "overdue"
     write_contract(folder, filled.url, CONTRACT.replace('"7d"', '"36500d"').replace("singleton", "inline"))
     assert wane("check", "--live").code == 0

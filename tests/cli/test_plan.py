@@ -111,7 +111,7 @@ def test_a_plan_is_data(wane: Wane, filled: Database) -> None:
     assert any("DELETE" in one["text"] for one in step["statements"])
 
 
-def test_a_plan_can_be_kept_in_a_file(wane: Wane, filled: Database, folder: Path) -> None:
+def test_a_plan_can_be_saved_to_a_file(wane: Wane, filled: Database, folder: Path) -> None:
     done = wane("plan", "--at", AT, "--out", "plan.json", "--json")
     assert done.code == 0
     assert read_plan(folder / "plan.json").due == 3

@@ -113,7 +113,7 @@ def test_a_hold_needs_a_key_that_names_its_column_and_a_reason(
     assert (done.code, done.out) == (2, "")
 
 
-def test_a_sweep_takes_what_is_due_and_the_trail_tells_it(wane: Wane, ready: Database, folder: Path) -> None:
+def test_a_sweep_takes_what_is_due_and_the_audit_reports_it(wane: Wane, ready: Database, folder: Path) -> None:
     done = wane("sweep", "--approve", "inbox.failed", "--json")
     assert (done.code, done.err) == (0, "")
     [rule] = done.json["rules"]

@@ -18,7 +18,7 @@ from wane._prune.plan import FORMAT as PLANS
 from wane.reference import schema_sql
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
-MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?\+00:00")
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?\+00:00")
 WALKED = (
     "growth snapshot",
     "growth show",
@@ -128,6 +128,6 @@ def test_every_command_writes_timestamps_in_one_format(walked: Wane, database: D
         assert done.out, f"{command}: {done.err}"
         assert done.document["format"] == (PLANS if command == "plan" else FORMAT), command
         found = [one for one in texts(done.json) if TIMESTAMP.match(one)]
-        assert [one for one in found if not MOMENT.fullmatch(one)] == [], command
+        assert [one for one in found if not TIMESTAMP.fullmatch(one)] == [], command
         seen |= {command} if found else set()
     assert WITH_TIMESTAMPS - seen == set()

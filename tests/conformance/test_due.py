@@ -156,7 +156,7 @@ def test_age_takes_what_is_strictly_before_the_cutoff_and_expiry_what_is_at_it(d
     assert ids(database, one_rule("item", Expiry(edge.time)), NOW - WEEK) == [1, 2]
 
 
-def test_a_native_timestamp_of_another_zone_is_compared_as_that_place_shows_it(
+def test_a_native_timestamp_of_another_zone_is_compared_by_that_zones_clock(
     postgres_database: PostgresDatabase,
 ) -> None:
     items(postgres_database, "timestamp", ["2024-06-01 13:59:59.999999", "2024-06-01 14:00:00"])
@@ -371,7 +371,7 @@ def test_a_time_that_is_no_timestamp_has_no_rank_in_a_cap(database: Database) ->
     assert ids(database, one_rule("item", Cap(MS, 2)), NOW) == []
 
 
-def test_a_time_that_never_comes_takes_no_place_in_a_cap(postgres_database: PostgresDatabase) -> None:
+def test_a_time_that_never_comes_does_not_count_for_a_cap(postgres_database: PostgresDatabase) -> None:
     items(postgres_database, "timestamptz", ["infinity", "infinity", "20000-01-01", "2024-01-02", "2024-01-01"])
     assert ids(postgres_database, one_rule("item", Cap(Time("happened"), 1)), NOW) == [5]
 

@@ -53,6 +53,6 @@ def test_what_is_written_stays_readable(value: object, written: str) -> None:
     assert toml.value(value) == written
 
 
-def test_a_value_without_a_place_in_a_contract_is_refused() -> None:
+def test_a_value_that_no_contract_can_hold_is_refused() -> None:
     with pytest.raises(TypeError, match="float cannot be written in a contract"):
         toml.value(1.5)

@@ -1,6 +1,6 @@
 """Starts processes that archive, one after the other, so that each can be killed: `python archive_launcher.py CONTRACT STEPS`.
 
-For every line (a seed, and a step or "-") it forks a process and tells its number; when that process is gone, it tells how it ended. The process
+For every line (a seed, and a step or "-") it forks a process and prints its number; when that process is gone, it prints how it ended. The process
 archives until it is killed; with a step, it waits there to be killed.
 
 The code is the product's own, but for Spark: tasks run in forked processes here, one after the other, because a Java process for every

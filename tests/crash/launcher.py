@@ -1,6 +1,6 @@
 """Starts processes that sweep, one after the other, so that each can be killed: `python launcher.py URL CONTRACT STEPS`.
 
-For every seed and step that it reads it forks a process and tells its number; when that process is gone, it tells how it ended. A forked
+For every seed and step that it reads it forks a process and prints its number; when that process is gone, it prints how it ended. A forked
 process begins to sweep within milliseconds, which makes hundreds of kills affordable.
 
 The swept code is the product's own. Only here, and only to be able to say where a kill came, its methods write the name of the
@@ -48,7 +48,7 @@ class Steps:
         time.sleep(WAIT_SECONDS if step == self.target else self._generator.uniform(0, DAWDLE_SECONDS))
 
     def before(self, owner: type[Any], method: str, step: str) -> None:
-        """Let a method tell the step first."""
+        """Let a method report the step first."""
         original = getattr(owner, method)
 
         def logged(this: Any, *arguments: Any, **options: Any) -> Any:
@@ -58,7 +58,7 @@ class Steps:
         setattr(owner, method, logged)
 
     def function(self, module: Any, name: str, step: str) -> None:
-        """Let a function of a module tell the step first."""
+        """Let a function of a module report the step first."""
         original = getattr(module, name)
 
         def logged(*arguments: Any, **options: Any) -> Any:
@@ -68,7 +68,7 @@ class Steps:
         setattr(module, name, logged)
 
     def statements(self) -> None:
-        """Let the statements of a rule tell their step when they are about to run."""
+        """Let the statements of a rule report their step when they are about to run."""
         original = RuleStatements.fill
 
         def logged(this: RuleStatements, statement: Statement, *arguments: Any, **options: Any) -> Statement:
@@ -85,7 +85,7 @@ class Steps:
         RuleStatements.fill = logged  # type: ignore[assignment, method-assign]
 
     def around(self, store: type[Any]) -> None:
-        """Let transactions tell when they begin, and when they are about to commit."""
+        """Let transactions report when they begin, and when they are about to commit."""
         original: Callable[..., Any] = store.transaction
 
         @contextmanager
@@ -100,7 +100,7 @@ class Steps:
 
 
 class Pauses(threading.Event):
-    """Nobody ever tells this sweep to stop; its pauses are steps like the others."""
+    """Nothing ever stops this sweep; its pauses are steps like the others."""
 
     steps: Steps
 

@@ -146,7 +146,7 @@ class Books:
         self.reads |= {n * 10 + m for n in ids for m in range(n % 3)}
 
     def balance(self, *, done: bool) -> None:
-        # The archive first: what leaves the hot table meanwhile is then in both looks, and never in neither.
+        # The archive first: what leaves the hot table meanwhile is then in both reads, and never in neither.
         for table, ever in (("event", set(self.application.bodies) | set(STAYING)), ("event_read", self.reads)):
             hot = {row for (row,) in self.database.query(f"SELECT id FROM {table}")}
             cold = Counter(row["id"] for row in archived(self.cold / table))

@@ -1,5 +1,5 @@
 """`kill -9` at every step of the cold tier inside PostgreSQL, and at any time, while rows go there and back and the application changes them:
-a row is always in one place, hot or cold, never in both and never in neither, and the trail tells what moved."""
+a row is always hot or cold, never both and never neither, and the audit has what moved."""
 
 from __future__ import annotations
 

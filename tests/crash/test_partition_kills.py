@@ -1,5 +1,5 @@
 """`kill -9` at any time of a conversion, of making months, of going back: the application goes on, no row is lost or doubled, and the next process
-finishes. Kills are seeded and uniform in time; each tells the step that it hit, and the run fails if some step was never hit.
+finishes. Kills are seeded and uniform in time; each reports the step that it hit, and the run fails if some step was never hit.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def test_killed_while_months_leave_none_is_lost(
         postgres_database.execute("UPDATE wane.partition_retired SET drop_at = now() WHERE state = 'quarantined'")
         keeper.partition.retire("event")
         dropped = sum(sum(entry.counts.values()) for entry in keeper.audit(kind="drop", limit=1000))
-    assert dropped == len(before) - len(postgres_database.query(everything)), "the trail tells exactly what is gone"
+    assert dropped == len(before) - len(postgres_database.query(everything)), "the audit has exactly what is gone"
     reported = ", ".join(f"{step} {count}" for step, count in sorted(hit.items()))
     sys.stdout.write(f"seed {SEED}: {sum(hit.values())} kills: {reported}\n")
 

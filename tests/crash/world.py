@@ -138,7 +138,7 @@ class World:
         return left
 
     def balance(self) -> None:
-        """Fail unless the trail tells exactly what left, table by table, and nothing left that had to stay."""
+        """Fail unless the audit has exactly what left, table by table, and nothing left that had to stay."""
         counts: Counter[str] = Counter()
         marks: Counter[str] = Counter()
         audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"

@@ -126,7 +126,7 @@ def test_values_are_reported_apart_by_hopping_along_an_index(database: Database,
     database.execute("ANALYZE")
     with store:
         table, status, _ = events(store)
-        # SQLite looks at the clock only every few thousand steps, and hopping takes fewer.
+        # SQLite reads the clock only every few thousand steps, and hopping takes fewer.
         seconds = 0 if database.store == "sqlite" else 5
         found = distinct(store, table, status, 10, seconds)
         assert found is not None

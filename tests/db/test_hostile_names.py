@@ -84,7 +84,7 @@ def test_a_bare_name_would_be_noticed(clusters: Clusters, template: str) -> None
         assert called(database.connect()) == "jsonb_build_array(text)"
 
 
-def looks(keeper: Keeper) -> list[Callable[[], object]]:
+def reads(keeper: Keeper) -> list[Callable[[], object]]:
     return [
         keeper.plan,
         keeper.check,
@@ -101,8 +101,8 @@ def looks(keeper: Keeper) -> list[Callable[[], object]]:
 
 def test_reading_calls_none_of_them(hostile: PostgresDatabase, tmp_path: Path) -> None:
     with keeping(hostile, tmp_path) as keeper:
-        for look in looks(keeper):
-            look()
+        for read in reads(keeper):
+            read()
 
 
 def test_taking_calls_none_of_them(hostile: PostgresDatabase, tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ def keeper(pooled: PostgresDatabase, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_the_application_writes_after_every_command_that_reads(pooled: PostgresDatabase, keeper: Keeper) -> None:
     with closing(psycopg.connect(pooled.url, autocommit=True, prepare_threshold=None)) as application:
-        looks: list[Callable[[], object]] = [keeper.plan, keeper.check, keeper.health, keeper.pressure]
-        for number, look in enumerate(looks, start=1000):
-            look()
+        reads: list[Callable[[], object]] = [keeper.plan, keeper.check, keeper.health, keeper.pressure]
+        for number, read in enumerate(reads, start=1000):
+            read()
             application.execute("INSERT INTO jobs VALUES (%s, now())", [number])
     assert pooled.query("SELECT count(*) FROM jobs WHERE id >= 1000") == [(4,)]
 

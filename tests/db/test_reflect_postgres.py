@@ -1,4 +1,4 @@
-"""What reflection tells of a PostgreSQL database."""
+"""What reflection reads of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -426,7 +426,7 @@ def test_index_columns_are_right_after_a_column_was_dropped(postgres_database: P
     assert reported.indexes == (Index("i", ("b", "a"), unique=True, collations=(None, None)),)
 
 
-def test_a_partial_index_tells_its_predicate_as_the_database_prints_it(postgres_database: PostgresDatabase) -> None:
+def test_a_partial_index_has_its_predicate_as_the_database_prints_it(postgres_database: PostgresDatabase) -> None:
     reported = only(
         postgres_database, "CREATE TABLE t (a int, b int); CREATE INDEX i ON t (a) WHERE b IS NULL AND a > 1"
     )

@@ -1,4 +1,4 @@
-"""What reflection tells of a SQLite database."""
+"""What reflection reads of a SQLite database."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_each_index_column_has_the_collation_it_is_ordered_by(sqlite_database: S
         ('CREATE INDEX IF NOT EXISTS main.`i``j` ON t (a) WHERE "a where" > 0', '"a where" > 0'),
     ],
 )
-def test_a_partial_index_tells_its_predicate_as_written(
+def test_a_partial_index_has_its_predicate_as_written(
     sqlite_database: SqliteDatabase, ddl: str, predicate: str
 ) -> None:
     reported = only(sqlite_database, f'CREATE TABLE t (a int, b text, "a where" int); {ddl}')

@@ -1,4 +1,4 @@
-"""Moments in the ways that columns write them, at the edges that people know by name."""
+"""Timestamps in the ways that columns write them, at the edges that people know by name."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_day_that_samoa_never_had_is_waited_for() -> None:
     assert wall_bound(utc(2011, 12, 31, 10), "Pacific/Apia", inclusive=False) == datetime(2012, 1, 1)
 
 
-def test_a_text_bound_tells_the_second_and_the_fraction() -> None:
+def test_a_text_bound_returns_the_second_and_the_fraction() -> None:
     bound = text_bound(utc(2024, 1, 1, 0, 0, 0, 1), Time("at", Unit.TEXT), inclusive=False)
     assert bound.second == "2024-01-01 00:00:00"
     assert bound.next_second == "2024-01-01 00:00:01"

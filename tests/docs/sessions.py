@@ -1,4 +1,4 @@
-"""The shell sessions of a page: what it tells a reader to save and to type, and what the reader should then see.
+"""The shell sessions of a page: what a reader saves and types, and should then see.
 
 A fenced block marked `console` is run line by line; a block after "Save this as `NAME`:" is written to that file. What is printed is
 compared loosely: dates, fingerprints, durations and the width of columns may differ, and `…` stands for anything. A command that fails must be

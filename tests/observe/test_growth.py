@@ -157,7 +157,7 @@ def test_thresholds_are_settings(keeper: Keeper) -> None:
     assert (one.alert.threshold, one.alert.reason) == (500, "near")
 
 
-def test_a_snapshot_of_the_same_minute_takes_the_place_of_the_first(keeper: Keeper, database: Database) -> None:
+def test_a_snapshot_of_the_same_minute_replaces_the_first(keeper: Keeper, database: Database) -> None:
     keeper.take_snapshots()
     database.execute("DELETE FROM events WHERE id >= 100")
     keeper.take_snapshots()

@@ -280,7 +280,7 @@ def test_a_rule_that_the_latest_entries_do_not_mention_is_looked_up(
         assert job.rules[0].last_rows == 7
 
 
-def test_a_keeper_that_is_kept_sees_holds_come_and_go(database: Database) -> None:
+def test_an_open_keeper_sees_holds_come_and_go(database: Database) -> None:
     with healthy(database) as world:
         overdue(world)
         if database.store == "postgres":

@@ -26,7 +26,7 @@ PAGE = (ROOT / "docs/reference/observability.md").read_text(encoding="utf-8")
 
 
 def row(name: str) -> str:
-    """The one line of a table that tells of something."""
+    """The one line of a table that mentions something."""
     found = re.findall(rf"^\| `{re.escape(name)}` .*$", PAGE, re.MULTILINE)
     assert len(found) == 1, f"{name} has {len(found)} lines"
     return str(found[0])

@@ -1,4 +1,4 @@
-"""Schedulers and workers at work: what they tell is counted and logged once, under the same names."""
+"""Schedulers and workers at work: what they report is counted and logged once, under the same names."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_an_empty_table_and_an_empty_history_are_fine(database: Database) -> Non
     assert (one.pruned_rows, one.freed_bytes, one.changed_bytes, one.advice) == (0, 0, None, ())
 
 
-def test_a_read_only_database_is_looked_at(keeper: Keeper, database: Database) -> None:
+def test_a_read_only_database_is_measured(keeper: Keeper, database: Database) -> None:
     with kept(database, read_only=True) as reader:
         assert [one.table for one in reader.space().tables] == ["events", "parts"]
         with pytest.raises(StoreError):

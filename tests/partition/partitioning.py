@@ -1,4 +1,4 @@
-"""A table with everything that a table can have and a partitioned one can keep, its follower, an application that uses both, and what they look like."""
+"""A table with everything that a table can have and a partitioned one can keep, its follower, an application that uses both, and their definitions."""
 
 from __future__ import annotations
 

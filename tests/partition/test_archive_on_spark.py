@@ -42,7 +42,7 @@ def test_a_runner_archives_rows_and_lets_their_months_go(postgres_database: Post
         postgres_database.execute(f"UPDATE {kept} SET status = 'open' WHERE id = (SELECT min(id) FROM {kept})")
         assert keeper.run(max_runs=1).failures == 0
         assert count(postgres_database, PAST) == 0, "its rows were archived"
-        # What one window archives, the next look finds empty.
+        # What one window archives, the next run finds empty.
         stop = threading.Event()
         running = Background(lambda: keeper.run(stop=stop))
         await_true(lambda: PAST not in partitions(postgres_database), "the month has left")

@@ -81,7 +81,7 @@ def test_rows_beyond_every_month_are_caught_and_get_theirs(postgres_database: Po
         assert rows(postgres_database) == was
 
 
-def test_too_many_rows_beyond_every_month_are_reported_and_kept(
+def test_too_many_rows_beyond_every_month_are_reported_and_stay(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres_database.script(PLAIN)

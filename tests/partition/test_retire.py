@@ -118,8 +118,8 @@ def test_a_month_leaves_with_its_followers_and_is_dropped_after_its_quarantine(
     with keeping(postgres_database, tmp_path, RULES, reported.append) as keeper:
         aged(postgres_database, keeper)
         all_rows, all_reads = count(postgres_database, "event"), count(postgres_database, "event_read")
-        looked = keeper.partition.retire("event", dry_run=True)
-        assert outcomes(looked)[PAST] == "due"
+        planned = keeper.partition.retire("event", dry_run=True)
+        assert outcomes(planned)[PAST] == "due"
         assert count(postgres_database, "event") == all_rows
         done = keeper.partition.retire("event")
         gone = [one for one in done if one.outcome == "quarantined"]
@@ -319,11 +319,11 @@ def test_an_empty_month_between_others_is_not_taken_off_again_and_again(
         assert outcomes(keeper.partition.retire("event", dry_run=True)) == {PAST: "stays"}
         assert outcomes(keeper.partition.retire("event")) == {PAST: "stays"}
         postgres_database.execute("UPDATE event SET status = 'done'")
-        looked = outcomes(keeper.partition.retire("event", dry_run=True))
-        assert len(looked) >= 3, "once the months before it leave, it leaves too"
-        assert set(looked.values()) == {"due"}
-        assert set(outcomes(keeper.partition.retire("event"))) == set(looked)
-        assert not set(looked) & set(partitions(postgres_database))
+        planned = outcomes(keeper.partition.retire("event", dry_run=True))
+        assert len(planned) >= 3, "once the months before it leave, it leaves too"
+        assert set(planned.values()) == {"due"}
+        assert set(outcomes(keeper.partition.retire("event"))) == set(planned)
+        assert not set(planned) & set(partitions(postgres_database))
 
 
 @pytest.mark.parametrize("reason", ["held", "live", "guard", "table", "follower"])
@@ -437,7 +437,7 @@ def test_a_reference_that_is_not_committed_yet_keeps_its_month(
             lambda: bool(
                 postgres_database.query("SELECT 1 FROM pg_locks WHERE relation = 'claim'::regclass AND NOT granted")
             ),
-            "it waits for whoever writes to claim",
+            "it waits for the writer of claim",
         )
         writer.execute("COMMIT")
         assert outcomes(leaving.result())[PAST] == "stays"
@@ -504,9 +504,9 @@ def test_flags_and_roles_gate_it_as_they_gate_sweeps(postgres_database: Postgres
         keeper.disable()
         [off] = keeper.partition.retire("event")
         assert (off.outcome, "master flag" in off.why) == ("off", True)
-        looked = keeper.partition.retire("event", dry_run=True)
-        assert outcomes(looked)[PAST] == "due", "looking is not gated"
-        assert looked[-1] == off
+        planned = keeper.partition.retire("event", dry_run=True)
+        assert outcomes(planned)[PAST] == "due", "a dry run is not gated"
+        assert planned[-1] == off
         assert count(postgres_database, PAST) == 100
     nobody_is = f'{RULES}\n[roles]\nenabled = true\nadmin = "wane_nobody"\n'
     with keeping(postgres_database, tmp_path, nobody_is) as keeper, pytest.raises(NotAllowed):

@@ -121,7 +121,7 @@ def test_holds_stay_on_their_rows(postgres_database: PostgresDatabase, tmp_path:
     with keeping(postgres_database, tmp_path) as keeper:
         keeper.hold("event", {"id": 400}, reason="a court")
         keeper.hold("event_read", {"event_id": 399, "reader": "r"}, reason="a court")
-        keeper.prune("event", rule="old", limit=1)  # It has looked at the schema, and will not look again soon.
+        keeper.prune("event", rule="old", limit=1)  # It has read the schema, and will not read it again soon.
         keeper.partition.convert("event", accept=True)
         keeper.hold("event", {"id": 397}, reason="a court")
         assert keeper.prune("event", rule="old", limit=1000).rows > 0

@@ -273,7 +273,7 @@ def test_a_batch_reads_its_scopes_only(database: Database, monkeypatch: pytest.M
 
 
 def test_scopes_that_may_lose_nothing_do_not_hide_others(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More scopes beyond their cap than one call looks at, and only the last has a row that may leave."""
+    """More scopes beyond their cap than one call reads, and only the last has a row that may leave."""
     for module in (primitive, scopes):
         monkeypatch.setattr(module, "MOST_SCOPES", 3)
     scoped(database, *"abcdef")

@@ -54,7 +54,7 @@ def test_batches_of_a_sweep_do_not_wait_and_everything_else_does(waiting: Databa
 
 
 def test_a_sweep_that_lost_a_batch_to_a_crash_ends(database: Database) -> None:
-    """It believes in a batch that the server forgot. Going on, it would tell in the trail of rows that never left."""
+    """It believes in a batch that the server forgot. Going on, it would audit rows that never left."""
     rows = [(number, "done", ago(60 - number / 100)) for number in range(40)]
     jobs(database, *rows)
     audit = "wane_audit" if database.store == "sqlite" else "wane.audit"

@@ -47,7 +47,7 @@ from wane.errors import WrongArgument
 NOW = datetime.now(UTC)
 
 
-def test_a_cutoff_of_ones_own_takes_the_place_of_the_rules(database: Database) -> None:
+def test_an_explicit_cutoff_replaces_the_rules(database: Database) -> None:
     jobs(database, (1, "done", ago(3)), (2, "done", ago(1)), (3, "queued", ago(3)))
     with keeping(database) as kept:
         assert kept.keeper.prune("job", rule="old", limit=10).rows == 0

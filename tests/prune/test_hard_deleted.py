@@ -67,7 +67,7 @@ def names(reported: list[Event]) -> list[tuple[str, str, int]]:
 BOTH = [("system/events_hard_deleted", "events", 10), ("system/parts_hard_deleted", "parts", 10)]
 
 
-def test_a_sweep_tells_of_every_table_that_lost_rows(keeper: Keeper, reported: list[Event]) -> None:
+def test_a_sweep_reports_every_table_that_lost_rows(keeper: Keeper, reported: list[Event]) -> None:
     keeper.sweep()
     assert names(reported) == BOTH
     [number] = {one.audit for one in reported if isinstance(one, HardDeleted)}

@@ -133,7 +133,7 @@ def test_a_held_row_is_not_consumed(database: Database) -> None:
         assert kept.keeper.consume("ticket", {"id": 2}) is not None
 
 
-def test_a_held_row_does_not_use_up_the_limit_and_takes_its_place_in_a_cap(database: Database) -> None:
+def test_a_held_row_does_not_use_up_the_limit_and_counts_for_a_cap(database: Database) -> None:
     fill(database)
     with keeping(database, table(), table("note", rule("none", when=()), state=None)) as kept:
         hold(kept, "job", {"id": 0})

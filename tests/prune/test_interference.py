@@ -77,7 +77,7 @@ def test_a_sweep_of_such_a_table_fails_and_ends(database: Database) -> None:
         unchanged(kept, {"job": [0, 1, 2, 3]})
 
 
-def test_a_trigger_that_only_looks_on_is_no_problem(database: Database) -> None:
+def test_a_trigger_that_only_reads_is_no_problem(database: Database) -> None:
     jobs(database, *[(n, "done", ago(30)) for n in range(4)])
     database.execute("CREATE TABLE diary (id integer)")
     if database.store == "sqlite":

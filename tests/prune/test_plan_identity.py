@@ -48,7 +48,7 @@ def test_a_copy_of_a_file_is_another_database(sqlite_database: SqliteDatabase, t
     assert identity(f"sqlite:///{copy}") != identity(sqlite_database.url)
 
 
-def test_a_copy_in_the_place_of_the_file_is_another_database(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_copy_that_replaced_the_file_is_another_database(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     before = identity(sqlite_database.url)
     sqlite_database.close()
     copy = tmp_path / "copy.db"

@@ -31,7 +31,7 @@ from wane.events import RowsPruned
 # --- At most, oldest first ------------------------------------------------------------------------------------------
 
 
-def test_at_most_so_many_leave_and_the_oldest_first(database: Database) -> None:
+def test_at_most_the_limit_leaves_and_the_oldest_first(database: Database) -> None:
     jobs(database, (1, "done", ago(10)), (2, "done", ago(30)), (3, "done", ago(20)), (4, "done", ago(40)))
     with keeping(database) as kept:
         assert kept.keeper.prune("job", rule="old", limit=1).counts == {"job": 1}
@@ -68,7 +68,7 @@ def test_rows_of_one_timestamp_leave_by_all_columns_of_their_key(database: Datab
         assert database.query("SELECT a, b FROM job ORDER BY a, b") == [("y", 10), ("z", 9), ("z", 10)]
 
 
-def test_a_limit_that_falls_among_rows_of_one_timestamp_is_kept(database: Database) -> None:
+def test_a_limit_that_falls_among_rows_of_one_timestamp_is_exact(database: Database) -> None:
     jobs(database, *[(n, "done", ago(30 if n < 50 else 20)) for n in range(100)])
     with keeping(database) as kept:
         for left in (70, 40, 10, 0):
@@ -89,7 +89,7 @@ def test_a_cutoff_is_strict(database: Database, distance: int) -> None:
         assert pruned.cutoff == timestamp(at)
 
 
-def test_a_cutoff_between_two_units_of_the_column_is_kept(database: Database) -> None:
+def test_a_cutoff_between_two_units_of_the_column_is_exact(database: Database) -> None:
     """Half a millisecond after the column's timestamp, that timestamp is before it."""
     at = ago(30)
     jobs(database, (1, "done", at), (2, "done", at + 1))
@@ -366,7 +366,7 @@ def test_no_rule_of_a_contract_reaches_the_trail(database: Database) -> None:
         kept.keeper.prune(name, rule="old", limit=10)
 
 
-def test_a_dry_run_changes_nothing_and_tells_what_would_leave(database: Database) -> None:
+def test_a_dry_run_changes_nothing_and_reports_what_would_leave(database: Database) -> None:
     jobs(database, (1, "done", ago(30)), (2, "done", ago(20)), (3, "done", ago(1)))
     with keeping(database) as kept:
         step = kept.keeper.preview("job", rule="old")

@@ -69,7 +69,7 @@ def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def check(kept: Keeping, statement: Statement) -> None:
-    """Run the statement, then undo it, and look at what it read."""
+    """Run the statement, then undo it, and return what it read."""
     store, database = kept.keeper.store, kept.database
     if database.store == "sqlite":
         plan = store.explain(statement)

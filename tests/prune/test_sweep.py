@@ -450,7 +450,7 @@ def test_a_stop_is_heard_between_two_batches(database: Database) -> None:
 
 
 def test_after_a_stop_no_other_rule_begins(database: Database) -> None:
-    """Not even with a look at how much is due, which may take seconds for each."""
+    """Not even with a count of what is due, which may take seconds for each."""
     jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)))
     declared = table("job", rule("done", when=["done"]), rule("failed", when=["failed"]))
     stop = threading.Event()

@@ -1,6 +1,6 @@
 """Processes that use one queue at the same time: `python swarm.py URL ROLE COUNT SEED`.
 
-Each is forked, opens the database for itself, and tells one line of JSON per thing that it did, after it was done. A line that is there
+Each is forked, opens the database for itself, and prints one line of JSON per thing that it did, after it was done. A line that is there
 is true; what was done right before a kill may have no line.
 """
 
@@ -26,7 +26,7 @@ LEASE_SECONDS = 0.5
 POLICY = RetryPolicy(attempts=1000, lease=timedelta(seconds=LEASE_SECONDS))
 
 
-def tell(**what: Any) -> None:
+def report(**what: Any) -> None:
     os.write(1, (json.dumps({**what, "process": os.getpid()}) + "\n").encode())
 
 
@@ -36,7 +36,7 @@ def drain(queue: Queue, generator: random.Random) -> None:
         kinds = generator.choice([None, None, ["a", "b"], ["b", "a", "c"]])
         taken = queue.reserve_many(generator.choice([1, 1, 3]), kinds=kinds)
         for one in taken:
-            tell(
+            report(
                 took=one.message_id,
                 deliveries=one.message.deliveries,
                 answer=queue.ack(one.message_id, one.token).answer,
@@ -51,11 +51,11 @@ def churn(queue: Queue, generator: random.Random) -> None:
     while True:
         number += 1
         key = f"{os.getpid()}-{number}"
-        tell(sent=queue.enqueue("k", message_id=key).message_id)
+        report(sent=queue.enqueue("k", message_id=key).message_id)
         for one in queue.reserve_many(generator.choice([1, 2, 4])):
             end = generator.random()
             if end < 0.6:
-                tell(acked=one.message_id, answer=queue.ack(one.message_id, one.token).answer)
+                report(acked=one.message_id, answer=queue.ack(one.message_id, one.token).answer)
             elif end < 0.8:
                 queue.release(one.message_id, one.token, "later")
             elif end < 0.9:
@@ -68,9 +68,9 @@ def listen(queue: Queue, generator: random.Random) -> None:
     """Follow the sequence until it says that the work is done; every message must be seen without waiting for a timeout."""
     after = 0
     while True:
-        tell(waiting=after)
+        report(waiting=after)
         found = queue.wait_for_wakeup(after, 20)
-        tell(heard=found, at=time.time())
+        report(heard=found, at=time.time())
         if found is None or queue.messages(kind="end", limit=1):
             return
         assert found > after
@@ -90,7 +90,7 @@ def main(url: str, role: str, count: int, seed: int) -> None:
             try:
                 with open_store(resolve_url(url)) as store, closing(Queue(store, "pool", policy=POLICY)) as queue:
                     together.wait(60)
-                    tell(ready=True)
+                    report(ready=True)
                     ROLES[role](queue, random.Random(f"{seed} {number}"))
                 code = 0
             finally:

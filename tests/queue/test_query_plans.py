@@ -1,6 +1,6 @@
 """No operation reads the backlog: each touches about as many rows as it was asked for, whatever waits, is done or belongs to others.
 
-On PostgreSQL the server's own counters tell what was read, on SQLite the steps of its machine. The operations run as they are, with
+On PostgreSQL the server's own counters say what was read, on SQLite the steps of its machine. The operations run as they are, with
 plans that were made, and kept, while the tables were nearly empty: later they must be as good.
 """
 

@@ -1,4 +1,4 @@
-"""Wakeups: none is missed between look and wait, across processes, and each commits with the change that caused it."""
+"""Wakeups: none is missed between read and wait, across processes, and each commits with the change that caused it."""
 
 from __future__ import annotations
 

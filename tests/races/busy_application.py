@@ -1,6 +1,6 @@
 """An application that writes to a SQLite file without a pause, as it should: WAL, BEGIN IMMEDIATE, a busy timeout of 5 seconds.
 
-It writes until it reads a line, tells what it did, and fails if the database was ever locked for it.
+It writes until it reads a line, prints what it did, and fails if the database was ever locked for it.
 """
 
 from __future__ import annotations

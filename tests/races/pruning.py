@@ -1,6 +1,6 @@
 """One of several processes that prune the same table until nothing is due: `python pruning.py URL CONTRACT TABLE.RULE HOW LIMIT`.
 
-It waits for a line, so that all of them begin together, and tells how many rows of each table it took.
+It waits for a line, so that all of them begin together, and prints how many rows of each table it took.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from races.racing import (
     kept,
     sweeper,
 )
-from races.test_between_look_and_delete import CHANGES, LIVE_NOTES
+from races.test_recheck import CHANGES, LIVE_NOTES
 from servers import PostgresDatabase
 from wane._contract.settings import Budget
 from wane._db.postgres.gate import GATE
@@ -560,7 +560,7 @@ def test_a_batch_that_a_deferred_trigger_refuses_loses_nothing_of_those_before(
         assert swept.counts["jobs"] == audited(keeper) == 56
 
 
-def test_a_call_that_is_cancelled_tells_what_it_has_committed(
+def test_a_call_that_is_cancelled_reports_what_it_has_committed(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     with many(postgres_database, tmp_path) as keeper:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from races.racing import NEW, OLD, SCHEDULER, audited, ids, kept, ms
-from races.test_between_look_and_delete import overlap
+from races.test_recheck import overlap
 from servers import PostgresDatabase
 from wane._keeper import Keeper
 from wane._sqlfunctions import install

@@ -1,7 +1,7 @@
 """What triggers of the database write down while many processes run, whatever Wane itself says about it.
 
-Every deletion of a swept row tells which process did it and who had the table's lease at that time, seen from inside the
-deleting transaction. Every change of a message tells its states, its token and the timestamp.
+Every deletion of a swept row records which process did it and who had the table's lease at that time, seen from inside the
+deleting transaction. Every change of a message records its states, its token and the timestamp.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A database with a contract in force, and short ways to tick, to work and to look at what came of it."""
+"""A database with a contract in force, and short ways to tick, to work and to read what came of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases that go away while a runner runs: it tells, waits and goes on; nothing is lost, and nothing is done twice."""
+"""Databases that go away while a runner runs: it reports, waits and goes on; nothing is lost, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_server_that_restarts_in_the_middle_of_a_sweep_is_survived(own_server:
         await_true(lambda: bool(one.reported(BatchTaken)), "it sweeps")
         database.close()
         own_server.crash()
-        await_true(lambda: failures(one) >= 2, "it tells that the server is away")
+        await_true(lambda: failures(one) >= 2, "it reports that the server is away")
         assert run.running
         own_server.start()
         database = PostgresDatabase(own_server.url)
@@ -351,7 +351,7 @@ def test_a_locked_sqlite_database_is_reported_and_waited_for(
         application = sqlite_database.connect()
         application.execute("BEGIN IMMEDIATE")
         application.execute("UPDATE job SET at_ms = at_ms")
-        await_true(lambda: failures(one) > 0, "it tells that the database is locked")
+        await_true(lambda: failures(one) > 0, "it reports that the database is locked")
         application.execute("COMMIT")
         sweeps_again(one, sqlite_database, 2)
         assert any("locked" in event.error for event in one.reported(TickFailed) + one.reported(WorkFailed))

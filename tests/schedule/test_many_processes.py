@@ -33,7 +33,7 @@ SECONDS = float(os.environ.get("WANE_SOAK_SECONDS", "5"))
 SEED = 11
 LEASE_SECONDS = 2.0
 SLACK_SECONDS = 3.0
-"""Between the end of a lease and a new reservation: workers look every second, and two small cores run them all."""
+"""Between the end of a lease and a new reservation: workers poll every second, and two small cores run them all."""
 WORKER_PROCESSES = 4
 SCHEDULER_PROCESSES = 2
 MOST_WAITING = 500

@@ -153,7 +153,7 @@ def test_of_several_runners_one_keeps_house(database: Database, monkeypatch: pyt
             beats = f"SELECT count(*) FROM {own(database, 'heartbeat')}"
             await_true(lambda: database.query(beats) == [(2,)], "both are alive")
             await_true(lambda: any(entry.table == own(database, "heartbeat") for entry in one.keeper.audit()), "kept")
-            going[0].stop.wait(0.5)  # Time for the other to look several times.
+            going[0].stop.wait(0.5)  # Time for several polls of the other.
         finally:
             for each in going:
                 each.stop.set()

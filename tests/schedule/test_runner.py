@@ -101,19 +101,19 @@ def test_a_run_of_some_windows_does_not_spin_while_a_sweep_waits_for_its_next_at
 ) -> None:
     """The table is not there: the sweep fails, and comes back after a pause in which nothing is to do."""
     with world(database, contract(attempts=2, backoff=timedelta(seconds=1))) as one:
-        looks = 0
+        polls = 0
         original = type(one.queue).messages
 
         def counting(this: Any, **options: Any) -> Any:
-            nonlocal looks
-            looks += 1
+            nonlocal polls
+            polls += 1
             return original(this, **options)
 
         monkeypatch.setattr(type(one.queue), "messages", counting)
         ran = one.runner(max_runs=1).run()
         assert (ran.ticks, ran.sweeps, ran.failures) == (1, 0, 2)
         assert one.states() == ["dead"]
-        assert looks < 40
+        assert polls < 40
 
 
 # --- Stopping ---------------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_nothing_due_costs_one_probe_and_one_audit_row_per_rule(
         worker = one.worker()
         statements = Statements(monkeypatch)
         assert worker.work() is Worked.DONE
-        assert len(statements.about('"job"')) == 2, "one look at the table for each rule"
+        assert len(statements.about('"job"')) == 2, "one read of the table for each rule"
         assert len(statements.about("INSERT INTO", "audit")) == 2
         assert len(statements.texts) < 40
         entries = [entry for entry in one.keeper.audit() if entry.run == one.messages()[-1].idempotency_key]
@@ -447,7 +447,7 @@ def test_attempts_of_one_window_add_to_one_audit_row_per_rule(database: Database
         assert len({entry.run for entry in trail}) == 1
 
 
-# --- Told to stop -----------------------------------------------------------------------------------------------------
+# --- Stopped ----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

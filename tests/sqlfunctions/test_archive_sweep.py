@@ -127,7 +127,7 @@ def test_what_is_guarded_held_or_revived_stays(database: PostgresDatabase, tmp_p
         assert not {7, 8, 9, 10_003} & {row[0] for row in everything(shelved(database))}
 
 
-def test_a_place_that_does_not_fit_is_an_error_before_anything_moves(
+def test_a_location_that_does_not_fit_is_an_error_before_anything_moves(
     database: PostgresDatabase, tmp_path: Path
 ) -> None:
     events(database, 10)

@@ -323,7 +323,7 @@ def test_a_row_that_is_revived_while_the_function_waits_stays(keeper: Keeper, da
 
 
 def test_a_row_that_gets_a_reference_while_the_function_waits_stays(keeper: Keeper, database: PostgresDatabase) -> None:
-    """There is no foreign key from outbox to inbox: only the lock on outbox tells."""
+    """There is no foreign key from outbox to inbox: only the lock on outbox shows it."""
     database.execute("INSERT INTO inbox VALUES (1, 'done', ?), (2, 'done', ?)", (OLD, OLD))
     other, caller = database.connect(), database.connect()
     other.execute("BEGIN")

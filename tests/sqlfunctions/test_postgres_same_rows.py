@@ -117,10 +117,10 @@ def test_orphans_leave_by_a_time_that_the_caller_gives(
     assert pruned.rows > 0
 
 
-def test_a_cap_per_scope_looks_beyond_many_scopes_that_may_not_leave(
+def test_a_cap_per_scope_reads_beyond_many_scopes_that_may_not_leave(
     keeper: Keeper, postgres_database: PostgresDatabase
 ) -> None:
-    """More scopes than one call looks at are beyond their cap and held; one behind them is not."""
+    """More scopes than one call reads are beyond their cap and held; one behind them is not."""
     rows = [(n, f"a{n // 5:05}", T + n) for n in range(5 * MOST_SCOPES)]
     last = [(10_000 + n, "z", T + n) for n in range(7)]
     postgres_database.executemany("INSERT INTO presence VALUES (?, ?, ?)", [*rows, *last])

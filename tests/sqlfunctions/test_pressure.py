@@ -92,7 +92,7 @@ def test_the_view_is_replaced_with_its_rights_and_leaves_with_the_rest(postgres_
         assert postgres_database.query("SELECT to_regprocedure('wane.fn_retention_health()')") == [(None,)]
 
 
-def test_a_registered_connection_of_sqlite_tells_it_too(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_registered_connection_of_sqlite_reports_it_too(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     path = tmp_path / "wane.toml"
     path.write_text(CONTRACT.replace('["reference:claims"]', '["reference:claims"]\n[health]\ncounted_rows = 20'))
     with healthy(sqlite_database) as world:

@@ -142,7 +142,7 @@ def test_several_loops_share_one_interval(database: Database, webhooks: WebhookR
     threads = [threading.Thread(target=loop) for _ in range(4)]
     for thread in threads:
         thread.start()
-    time.sleep(1.0)  # Long enough for each to look; what is asserted holds at any time.
+    time.sleep(1.0)  # Long enough for each to poll; what is asserted holds at any time.
     stop.set()
     for thread in threads:
         thread.join()

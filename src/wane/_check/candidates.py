@@ -413,7 +413,7 @@ class Samples:
             return States(column, (), "called like a state; no values seen", likely=len(first) < _LONG_NAME)
         where = "holds" if complete else "holds, among the sampled rows,"
         missing = ", and NULL, which no rule selects" if None in values else ""
-        # The state of a part of the row (email_change_confirm_status) is called like one, too; values tell.
+        # The state of a part of the row (email_change_confirm_status) is called like one, too; values decide.
         likely = not first or any(str(one).lower() in LIFECYCLE for one in ordered)
         return States(column, tuple(ordered), f"{where} {_listed(ordered)}{missing}", likely=likely)
 

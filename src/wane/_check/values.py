@@ -101,7 +101,7 @@ def check_times(store: Store, selection: Selection, now: datetime, seconds: floa
 
 
 def _check_key(store: Store, selection: Selection, seconds: float, path: str, report: Report) -> None:
-    """Report rows whose keys do not tell which of them are newer: they neither leave nor count towards the cap."""
+    """Report rows whose keys do not order them by age: they neither leave nor count towards the cap."""
     name = selection.key[0].name
     stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
     if stuck is None:

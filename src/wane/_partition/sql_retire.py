@@ -1,7 +1,7 @@
 """Retiring whole partitions: checked row by row against the rules' own conditions, detached concurrently, quarantined,
 then dropped or moved.
 
-What is in quarantine lies in Wane's own schema, where no contract looks for tables. The range that a partition leaves is
+What is in quarantine lies in Wane's own schema, where no contract has tables. The range that a partition leaves is
 covered again, so that a row which comes late is still caught.
 """
 

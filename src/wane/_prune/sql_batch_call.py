@@ -6,7 +6,7 @@ that appeared meanwhile, more followers than fit. The same batch is then taken s
 
 A procedure calls the function and commits. Where a sweep does not pause, it takes batch after batch for a short time,
 each one a transaction of its own. A batch that fails ends it, unless it is the first one: that raises. So an error
-means that the call has committed nothing, and a call that returns tells of everything that it has committed.
+means that the call has committed nothing, and a call that returns reports everything that it has committed.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class _Writer:
             _refuse_if(f"wane_rows > 0 AND {self._rebound()}", "the schema changed"),
             f"{self._audit()};",
             _refuse_if("NOT FOUND", "the audit row is missing or behind"),
-            # What a deferred trigger refuses, it refuses here: a commit that fails would tell of no batch before it.
+            # What a deferred trigger refuses, it refuses here: a commit that fails would report no batch before it.
             "SET CONSTRAINTS ALL IMMEDIATE;",
         ]
         declared = "wane_began timestamp with time zone; wane_changes bigint[];"

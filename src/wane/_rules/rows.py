@@ -374,7 +374,7 @@ class Rows:
     def plausible(self, p: Parameters, selection: Selection, alias: str, *, after_followers: bool = False) -> list[str]:
         """Write the conditions that a row's time, or the key that orders rows without one, is what it must be.
 
-        A key of another form (a random UUID, say) does not tell which rows are older.
+        A key of another form (a random UUID, say) does not order the rows by age.
         """
         own, other = selection.own_time, selection.other_time
         if other is not None:

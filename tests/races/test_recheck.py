@@ -1,4 +1,4 @@
-"""Whatever another transaction does to a row between the look and the delete, a row that is no longer due stays.
+"""Whatever another transaction does to a row between the read of the candidates and the delete, a row that is no longer due stays.
 
 On PostgreSQL the overlap is real: the server says that the batch waits for the other transaction before that one commits. On
 SQLite a batch has the write lock from its first statement, so the other transaction comes before or after, never between.
@@ -275,7 +275,7 @@ def test_without_a_foreign_key_a_new_reference_waits_until_the_row_has_left(
         pause.go_on.set()
         assert taking.result() == 2
         referring.result()
-        assert ids(postgres_database) == ids(postgres_database, "notes") == [], "it looks when it has waited"
+        assert ids(postgres_database) == ids(postgres_database, "notes") == [], "it rechecks when it has waited"
 
 
 def test_a_row_that_a_heartbeat_moves_up_is_not_evicted_by_the_cap(

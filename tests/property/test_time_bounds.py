@@ -1,4 +1,4 @@
-"""The bounds that timestamps become agree with comparing the timestamps themselves, in every unit and in places with odd clocks."""
+"""The bounds that timestamps become agree with comparing the timestamps themselves, in every unit and in zones with odd clocks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NEARBY = st.one_of(
 
 
 @st.composite
-def places(draw: st.DrawFn) -> tuple[str, datetime, datetime]:
+def local_times(draw: st.DrawFn) -> tuple[str, datetime, datetime]:
     """A zone, a timestamp near one of its jumps, and a wall-clock time near that timestamp."""
     zone = draw(st.sampled_from(list(JUMPS)))
     jump = draw(st.sampled_from(JUMPS[zone])).replace(tzinfo=UTC)
@@ -70,7 +70,7 @@ def latest(wall: datetime, zone: str) -> datetime:
     return max(wall.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
 
 
-@given(places(), st.booleans())
+@given(local_times(), st.booleans())
 def test_a_wall_clock_time_is_never_before_a_timestamp_too_early(
     drawn: tuple[str, datetime, datetime], inclusive: bool
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_wall_clock_time_is_never_before_a_timestamp_too_early(
         assert latest(wall, zone) <= timestamp if inclusive else latest(wall, zone) < timestamp
 
 
-@given(places(), st.booleans())
+@given(local_times(), st.booleans())
 def test_a_wall_clock_time_is_before_a_timestamp_unless_it_stands_behind_what_was_skipped(
     drawn: tuple[str, datetime, datetime], inclusive: bool
 ) -> None:
@@ -93,7 +93,7 @@ def test_a_wall_clock_time_is_before_a_timestamp_unless_it_stands_behind_what_wa
         assert wall <= bound if inclusive else wall < bound
 
 
-@given(places(), st.booleans())
+@given(local_times(), st.booleans())
 def test_a_wall_clock_time_waits_no_longer_than_clocks_skipped(
     drawn: tuple[str, datetime, datetime], inclusive: bool
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_wall_clock_time_waits_no_longer_than_clocks_skipped(
         assert wall <= bound if inclusive else wall < bound
 
 
-@given(places(), places(), st.booleans())
+@given(local_times(), local_times(), st.booleans())
 def test_the_wall_bound_never_goes_back(
     one: tuple[str, datetime, datetime], other: tuple[str, datetime, datetime], inclusive: bool
 ) -> None:
@@ -116,7 +116,7 @@ def test_the_wall_bound_never_goes_back(
 WALLS = {"T": Unit.ISO, " ": Unit.TEXT}
 
 
-@given(places(), st.sampled_from(["T", " "]), st.integers(0, 9), st.integers(0, 999), st.booleans())
+@given(local_times(), st.sampled_from(["T", " "]), st.integers(0, 9), st.integers(0, 999), st.booleans())
 def test_a_text_is_before_a_text_bound_exactly_if_its_wall_clock_time_is(
     drawn: tuple[str, datetime, datetime], between: str, digits: int, nanos: int, inclusive: bool
 ) -> None:
@@ -190,7 +190,7 @@ def test_texts_are_read_as_written(timestamp: datetime, suffix: str, digits: int
     assert read_time(timestamp, Time("at")) == timestamp
 
 
-@given(places())
+@given(local_times())
 def test_wall_clock_times_are_read_as_the_latest_timestamp_they_mean(drawn: tuple[str, datetime, datetime]) -> None:
     zone, _, wall = drawn
     expected = latest(wall, zone)
