@@ -110,8 +110,16 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         add_later()
         add_slices()
         return shown
+    by_key = ""
+    if rule.with_followers is not None:
+        add("find where the batch ends", rule.with_followers.end)
+        add("count what leaves with it", rule.with_followers.count)
+        for name, statement in rule.with_followers.followers:
+            add(f"if all of it fits: take {name}", statement)
+        add("if all of it fits: take the batch", rule.with_followers.take)
+        by_key = "if rows are held, do not fit, or outside of a sweep: "
     if not isinstance(action, ToArchive):  # The archive knows which rows it copied.
-        add("find the oldest due rows", rule.candidates)
+        add(f"{by_key}find the oldest due rows", rule.candidates)
     if any(one.protected is None for one in closings):
         # A transaction that holds a table's lock waits for no row's.
         add("lock those that are free", rule.lock_unlocked)
@@ -122,7 +130,7 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         add("lock what holds their times or windows", statement)
     add("lock the newest rows, which are spared, until two reads agree", rule.lock_spared)
     if rechecks(selection):
-        add("check them again, and count what leaves with them", rule.recheck)
+        add(f"{by_key}check them again, and count what leaves with them", rule.recheck)
         close(closing_followers(rows, selection) if locks else [])
         for one in sorted(rule.followers, key=lambda one: len(one.path)):
             add(f"lock {one.name}, then check again", one.lock)
@@ -131,10 +139,10 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         for table in losing(selection):
             add("prevent changes of the columns", locked_columns(rows.dialect, table))
     for one in rule.followers:
-        add(f"take {one.name}", one.take, one.table)
+        add(f"{by_key}take {one.name}", one.take, one.table)
         if one.path[-1].has_delete_triggers:
             add(f"check that none of {one.name} is left", one.remaining)
-    add("take them", rule.take, selection.table)
+    add(f"{by_key}take them", rule.take, selection.table)
     for one in rule.followers:
         add(f"{_MANY}: take some of {one.name}", one.some, None if one.childless else one.table)
         add(f"{_MANY}: take those without followers", one.childless, one.table)

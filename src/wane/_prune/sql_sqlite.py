@@ -5,17 +5,23 @@ The transaction holds the write lock from its first statement, so nothing change
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from wane._db.sqlite.ddl import fires_on_delete
 from wane._db.sqlite.reflect import TEMPORARY_TRIGGERS, VERSION, fold
 from wane._db.statement import Statement
-from wane._prune.take import Batch, CapEdge, Key, RowTaker, Taken
+from wane._prune.take import Batch, CapEdge, Key, Position, RowTaker, Taken, deletion_prevented
 from wane._rules.selection import Selection, losing, schema_changed
+from wane._rules.statements import RangeWithFollowers
 from wane.errors import Locked
 
 _CHANGED_BY_OTHERS = "PRAGMA data_version"
 """Returns a number that changes when another connection has committed a change."""
+_LEAST_ROOM = 0.1
+"""The share of a batch that is not worth another read."""
+_SPARE_FOLLOWERS = 1.05
+"""Rows may have more followers than those before; a range that does not fit is read twice."""
 
 
 class SqliteRowTaker(RowTaker):
@@ -40,6 +46,8 @@ class SqliteRowTaker(RowTaker):
         if batch.slice_rows:
             return self._take_slice(batch)
         rule = self.statements(batch.selection)
+        if rule.with_followers is not None and batch.swept:
+            return self._take_with_followers(batch, rule.with_followers)
         if rule.unheld is None or rule.batch_end is None or rule.take_range is None:
             return self._take_locked(batch)
         edge = None if rule.edge is None else self._edge(batch, rule.edge)
@@ -75,3 +83,54 @@ class SqliteRowTaker(RowTaker):
             raise Locked(f"{selection.name}: a hold ended while rows were taken; nothing was changed", "try again")
         known = None if edge is None else replace(edge, floor=end or floor)
         return Taken({str(selection.name): taken}, end, done=end is None, edge=known)
+
+    def _take_with_followers(self, batch: Batch, ranges: RangeWithFollowers) -> Taken:
+        """Take ranges of rows with everything that follows them, until the batch is full.
+
+        Rows are read by their keys if something is held, or if one row has more followers than fit.
+        """
+        counts: Counter[str] = Counter()
+        own, floor, done = str(batch.selection.name), batch.floor, False
+        paths = len(ranges.followers)
+        followers = float(paths) if batch.followers is None else batch.followers
+        while not done:
+            room = batch.most - counts.total()
+            if room < _LEAST_ROOM * batch.most or counts[own] >= batch.limit:
+                break
+            limit = min(batch.limit - counts[own], max(1, int(room / (1 + followers * _SPARE_FOLLOWERS))))
+            taken = self._take_fitting(replace(batch, limit=limit, most=room, floor=floor), ranges)
+            if taken is None and counts:
+                break
+            if taken is None:
+                return self._take_locked(batch)
+            counts.update(taken.counts)
+            floor, done = taken.floor, taken.done
+            followers = counts.total() / counts[own] - 1
+        return Taken(dict(counts), floor, done=done)
+
+    def _take_fitting(self, batch: Batch, ranges: RangeWithFollowers) -> Taken | None:
+        """Take one range of rows with their followers; fewer rows if all of them do not fit. None if not even one does."""
+        selection, rule = batch.selection, self.statements(batch.selection)
+        limit = batch.limit
+        while True:
+            ends = self.transaction.read(rule.fill(ranges.end, selection, batch.now, limit=limit, floor=batch.floor))
+            end = ends[0] if ends else None
+
+            def fill(statement: Statement, end: Position | None = end) -> Statement:
+                return rule.fill(statement, selection, batch.now, floor=batch.floor, end=end)
+
+            [counted] = self.transaction.read(fill(ranges.count))
+            if not counted[0]:
+                return None
+            if sum(counted) <= batch.most:
+                break
+            if limit == 1:
+                return None
+            limit = max(1, min(limit // 2, int(limit * batch.most / sum(counted))))
+        counts: Counter[str] = Counter()
+        for name, statement in ranges.followers:
+            counts[name] += self.transaction.change(fill(statement))
+        counts[str(selection.name)] += self.transaction.change(fill(ranges.take))
+        if counts.total() != sum(counted) or counts[str(selection.name)] != counted[0]:
+            raise deletion_prevented(f"{selection.name}: {sum(counted)} rows were to leave, but {counts.total()} did")
+        return Taken(dict(counts), end or batch.floor, done=end is None)

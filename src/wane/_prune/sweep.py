@@ -535,7 +535,11 @@ class _RuleSweep:
         if self.planned is not None:
             limit = min(most, self.planned.rows - self.counts[str(self.table.name)])
         batch = Batch(self.selection, self.now, limit, most, floor, skip_locked, whole, size if self.by_key else 0)
-        return replace(batch, swept=True, edge=self.edge)
+        return replace(batch, swept=True, followers=self._followers(), edge=self.edge)
+
+    def _followers(self) -> float | None:
+        own = self.counts[str(self.table.name)]
+        return self.counts.total() / own - 1 if own else None
 
     def _take(self, transaction: Transaction, batch: Batch) -> Taken:
         if batch.limit <= 0 or self.nothing_due:

@@ -65,6 +65,8 @@ class Batch:
     """Walk the table by its key, this many rows of it, due or not; the floor is a key then. 0: follow the time."""
     swept: bool = False
     """It is one of several batches, each a transaction of its own."""
+    followers: float | None = None
+    """Rows that left with each one in earlier batches; None if that is not known."""
     edge: CapEdge | None = None
     """Where the cap's edge was in the batch before; of a cap per scope, in the scope of the floor."""
 

@@ -68,6 +68,23 @@ class AtOnceStatements:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeWithFollowers:
+    """The statements that take a range of rows with everything that follows them (SQLite), if nothing is held.
+
+    No other transaction writes in between, so every one of them finds the same rows, and no keys are read.
+    """
+
+    end: Statement
+    """Find the position of the last row of the batch; nothing if fewer rows are left than it may have."""
+    count: Statement
+    """Count the rows up to there, then those of each follower."""
+    followers: tuple[tuple[str, Statement], ...]
+    """Delete what follows them: each follower by its name, the deepest first."""
+    take: Statement
+    """Delete the rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class KnownEdgeStatements:
     """The statements that take rows beyond a cap (PostgreSQL) while nobody else changes anything.
 
@@ -128,6 +145,8 @@ class RuleStatements:
     """Find the position of the last row of the batch, where `take_range` does not find it itself."""
     take_range: Statement | None
     """Take the oldest due rows up to the end of the batch; None if the rule's rows are taken by their keys only."""
+    with_followers: RangeWithFollowers | None
+    """Take rows with their followers by their position (SQLite); None if they are taken by their keys only."""
     at_once: AtOnceStatements | None
     """Take full batches without locking rows first; None if that is not safe."""
     slices: SliceStatements | None
@@ -199,6 +218,22 @@ def statements_of(rows: Rows, selection: Selection) -> RuleStatements:
         known = selection.compiled[rows.holds] = _Compiler(rows, selection).compile()
     assert isinstance(known, RuleStatements)
     return known
+
+
+def takes_followers_by_range(rows: Rows, selection: Selection) -> bool:
+    """Return whether a rule's rows are taken with what follows them by their position, without reading any keys.
+
+    Only where no other transaction writes meanwhile; not if taking followers could change which rows are due, because
+    they guard others of them or are in the same table; not if a trigger may retain followers.
+    """
+    capped = isinstance(selection.rule.bound, Cap)
+    if rows.dialect.locks_rows or not rows.holds or capped or not selection.followers:
+        return False
+    followers = [path[-1] for path in follower_paths(selection)]
+    tables = [selection.table, *(one.reference.table for one in followers), *(one.table for one in selection.guards)]
+    separate = len({table.qualified for table in tables}) == len(tables)
+    alone = replace(selection, followers=())
+    return separate and by_range(rows.dialect, alone) and not any(one.has_delete_triggers for one in followers)
 
 
 def by_range(dialect: Dialect, selection: Selection) -> bool:
@@ -281,6 +316,7 @@ class _Compiler:
             unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
             batch_end=self._batch_end() if ranged and not locks else None,
             take_range=(self._take_oldest() if locks else self._take_up_to()) if ranged else None,
+            with_followers=self._with_followers() if takes_followers_by_range(self.rows, selection) else None,
             at_once=self._at_once() if takes_at_once(self.dialect, selection) else None,
             slices=None if isinstance(selection.rule.bound, Cap) else slice_statements(self.rows, selection),
             followers=tuple(self._follower(path) for path in follower_paths(selection)),
@@ -411,7 +447,9 @@ class _Compiler:
         """Take every due row up to a position: no other transaction writes between finding it and this."""
         rows = rows or self.rows
         p = rows.parameters()
-        verb = rows.verb(p, self.selection)
+        return p.statement(f"{rows.verb(p, self.selection)}\nWHERE {all_of(self._up_to(p, rows))}")
+
+    def _up_to(self, p: Parameters, rows: Rows) -> list[str]:
         edge = self.walk.bind(p, "edge", self.edge) if self.edge else []
         where = [
             *rows.due(p, self.selection, NOW, floored=True, ended=True, edge=edge),
@@ -424,7 +462,30 @@ class _Compiler:
         if key:
             behind = self.rows.compare(self.rows.position_columns(self.selection)[1:], key, "<=", keys)
             where.append(f"({time} < {at} OR {behind})")
-        return p.statement(f"{verb}\nWHERE {all_of(where)}")
+        return where
+
+    def _with_followers(self) -> RangeWithFollowers:
+        rows, paths = self.rows.sparing_held_tables(), follower_paths(self.selection)
+        return RangeWithFollowers(
+            self._batch_end(rows),
+            self._count_up_to(rows, paths),
+            tuple((str(path[-1].reference.name), self._take_following(rows, path)) for path in paths),
+            self._take_up_to(rows),
+        )
+
+    def _count_up_to(self, rows: Rows, paths: Sequence[FollowerPath]) -> Statement:
+        p = rows.parameters()
+        sources = [f"{self.table} WHERE {all_of(self._up_to(p, rows))}"]
+        sources += [self._following(p, rows, path) for path in paths]
+        return p.statement("SELECT " + ",\n".join(f"(SELECT count(*) FROM {source})" for source in sources))
+
+    def _take_following(self, rows: Rows, path: FollowerPath) -> Statement:
+        p = rows.parameters()
+        return p.statement(f"DELETE FROM {self._following(p, rows, path)}")
+
+    def _following(self, p: Parameters, rows: Rows, path: FollowerPath) -> str:
+        """Write the rows at the end of a path of followers, of those up to a position."""
+        return rows.following(p, path, rows.pointed_at(self.selection, path, all_of(self._up_to(p, rows))))
 
     def _take_oldest(self) -> Statement:
         """Find where the batch ends, then take everything due up to there, in one statement.
