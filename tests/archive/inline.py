@@ -17,7 +17,8 @@ import pytest
 from deltalake import QueryBuilder
 
 from archive import imported as imported
-from wane._archive import executor, staging
+from wane._archive import content, executor, staging
+from wane._archive.content import Checks, Shape
 from wane._archive.executor import Progress, SparkExecutor, unseen
 from wane._archive.failure import TransientFailure
 from wane._archive.staging import DIGEST, Choice, StagedPart
@@ -65,6 +66,10 @@ class InlineExecutor:
     def run(self, task: Callable[[int], str], count: int, progress: object = None) -> Iterator[str]:
         for number in range(count):
             yield self.call(task, number)
+
+    def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
+        tables = (pq.ParquetFile(path).read() for path in paths)
+        return sum((content.check(one, shape, strict=True, whole_keys=whole_keys) for one in tables), Checks())
 
     def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
         return stage(parts, choice, folder, piece_rows)

@@ -56,6 +56,8 @@ class Writer(NamedTuple):
     committed: bool = False
     alone: bool = False
     """Whether all ranges are read in one snapshot, because one row was in two of them."""
+    differing: frozenset[int] = frozenset()
+    """Ranges that have other rows than copies: they are checked one by one."""
 
 
 class Budget(NamedTuple):
@@ -106,6 +108,8 @@ class Protocol:
     """Nothing is committed that was not read back."""
     commit_first: bool = True
     """No row leaves before its copy is committed."""
+    range_compared: bool = True
+    """A range leaves as a whole only if it holds exactly its copies; else nothing of it leaves so."""
     same_version: bool = True
     """A row leaves only in the version that was copied, as the deleting transaction sees it."""
     progress_with_delete: bool = True
@@ -303,7 +307,12 @@ class Protocol:
     def _evict(self, state: State, writer: Writer, at: At) -> Iterator[tuple[str, State]]:
         if not writer.copies:
             yield "end evicting", at(state._replace(journal="evicted"), "finish")
+        # In any order, because several connections may work on ranges of their own.
+        for position in {copy.range for copy in writer.copies} - writer.differing:
+            yield self._evict_range(state, writer, position, at)
         for copy in writer.copies:
+            if copy.range not in writer.differing:
+                continue
             rest = _without(writer.copies, copy)
             checked = state._replace(evicted=state.evicted | {copy}) if self.progress_with_delete else state
             hot = state.hot
@@ -314,6 +323,19 @@ class Protocol:
             else:
                 wrong = "a held row left" if hot.held else ""
                 yield "evict", at(checked._replace(hot=None, wrong=wrong), "evict", copies=rest)
+
+    def _evict_range(self, state: State, writer: Writer, position: int, at: At) -> tuple[str, State]:
+        mine = tuple(copy for copy in writer.copies if copy.range == position)
+        rest = tuple(copy for copy in writer.copies if copy.range != position)
+        hot = state.hot
+        taken = hot is not None and hot.range == position and not (self.still_due and hot.held)
+        found = (hot.version,) if hot is not None and taken else ()
+        if self.range_compared and found != tuple(copy.version for copy in mine):
+            return "evict: the range differs", at(state, "evict", differing=writer.differing | {position})
+        checked = state._replace(evicted=state.evicted | set(mine)) if self.progress_with_delete else state
+        wrong = "a held row left" if taken and hot is not None and hot.held else ""
+        after = checked._replace(hot=None if taken else hot, wrong=wrong)
+        return "evict the range", at(after, "evict", copies=rest)
 
 
 def _copies(state: State) -> tuple[Copied, ...]:

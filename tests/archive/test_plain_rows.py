@@ -11,6 +11,7 @@ import pytest
 
 from archive.cold import CONTRACT, OLD_MS, Cold, cold_keeper
 from servers import Database
+from wane._archive import evict
 from wane._archive.evict import Eviction
 from wane._prune.sweep import Outcome
 
@@ -23,7 +24,7 @@ ROWS = 100
 def fill(
     database: Database,
     columns: str = "id bigint",
-    make: Callable[[int], object] = lambda n: n,
+    make: Callable[[int], Any] = lambda n: n,
     key: str = "id",
 ) -> None:
     database.execute(
@@ -49,7 +50,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return looked
 
 
-KEYS: dict[str, tuple[str, Callable[[int], object], str]] = {
+KEYS: dict[str, tuple[str, Callable[[int], Any], str]] = {
     "integer": ("id integer", lambda n: n, "id"),
     "several": (
         "id bigint, tenant text NOT NULL DEFAULT 'a, \"b\"', shard smallint NOT NULL DEFAULT -7",
@@ -90,6 +91,42 @@ def test_a_row_that_changed_stays_hot_and_its_copy_leaves(
     with cold_keeper(database, tmp_path, PLAIN) as cold:
         cold.at[when] = lambda: database.execute(CHANGES[change])
         _stays(cold)
+
+
+@pytest.mark.parametrize("change", ["added", "exchanged"])
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_row_that_was_not_copied_stays_in_the_range_of_those_that_were(
+    database: Database, tmp_path: Path, kind: str, change: str
+) -> None:
+    fill(database, *KEYS[kind])
+    make = KEYS[kind][1]
+    with cold_keeper(database, tmp_path, PLAIN) as cold:
+
+        def add() -> None:
+            if change == "exchanged":
+                database.execute("DELETE FROM event WHERE id = ?", (make(70),))
+            values = (make(170), "done", OLD_MS + 70 * 3_600_000, "new")
+            database.execute("INSERT INTO event (id, status, at_ms, body) VALUES (?, ?, ?, ?)", values)
+
+        cold.at["committed"] = add
+        done = cold.one()
+        assert (done.outcome, done.stale) == (Outcome.DONE, 0)
+        assert cold.hot() == [make(170)]
+        assert cold.cold() == sorted(make(n) for n in range(1, ROWS + 1))
+        gone = ROWS - (change == "exchanged")
+        assert sum(entry.counts["event"] for entry in cold.keeper.audit(kind="archive")) == gone
+
+
+def test_a_batch_with_one_other_row_leaves_in_pieces(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(database)
+    monkeypatch.setattr(evict, "_LEAST_PIECE", 3)
+    looked = one_by_one(monkeypatch)
+    with cold_keeper(database, tmp_path, PLAIN) as cold:
+        cold.at["committed"] = lambda: database.execute(CHANGES["updated"])
+        _stays(cold)
+    assert sum(looked) <= 3, "only its own piece was checked row by row"
 
 
 @pytest.mark.parametrize("key", [{"id": 70}, None])

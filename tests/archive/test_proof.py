@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from archive import inline
 from archive.cold import Cold, cold_keeper, conserve, events
 from servers import Database, SqliteDatabase
+from wane._archive import executor
 from wane._archive.cold_table import ColdTable
+from wane._archive.content import Checks
 from wane._archive.types import SAMPLED_EVERY, key_digest
 from wane._prune.sweep import Outcome
 
@@ -78,6 +82,39 @@ def test_a_file_that_was_damaged_before_it_was_read_back_stops_everything(
         # The next run copies again what was damaged.
         assert cold.one().outcome is Outcome.DONE
         conserve(cold, {"event": ever["event"] | set(before)}, done=True)
+
+
+class _Decaying(inline.InlineSparkExecutor):
+    """A file changes after the library that wrote it has read it back."""
+
+    damaged: ClassVar[list[Callable[[], None]]] = []
+
+    def reread(self, *arguments: Any, **options: Any) -> Checks:
+        while self.damaged:
+            self.damaged.pop()()
+        return super().reread(*arguments, **options)
+
+
+@pytest.mark.frames_on_spark
+@pytest.mark.parametrize(("damage", "what"), [(forge, "another content"), (cut_short, "Spark cannot read")])
+def test_a_first_sweep_is_proven_by_a_second_reader(
+    sqlite_database: SqliteDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[Path], None],
+    what: str,
+) -> None:
+    events(sqlite_database, 40)
+    ever = {"event": {number for (number,) in sqlite_database.query("SELECT id FROM event")}}
+    monkeypatch.setattr(executor, "default", _Decaying)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        _Decaying.damaged.append(lambda: damage(_newest(cold)))
+        done = cold.one()
+        assert done.outcome is Outcome.FAILED
+        assert what in done.message
+        assert (cold.cold(), set(cold.hot())) == ([], ever["event"])
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, ever, done=True)
 
 
 def events_again(database: Database) -> None:

@@ -17,6 +17,7 @@ NEEDED = {
     "no_key_twice": (MOVES, TWICE),
     "proof": (DAMAGE, LOST),
     "commit_first": (MOVES, LOST),
+    "range_compared": (MOVES, LOST),
     "same_version": (MOVES, LOST),
     "progress_with_delete": (MOVES, LOST),
     "still_due": (HOLDS, HELD),

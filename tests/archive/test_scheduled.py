@@ -57,6 +57,49 @@ def test_a_worker_archives_what_is_due(database: Database, tmp_path: Path) -> No
         assert entry.actor.startswith("worker-1@")
 
 
+WAITING = CONTRACT.replace('keep = "forever"\n', 'keep = "forever"\nleast_rows = 50\nlongest_wait = "200d"\n')
+
+
+def test_workers_wait_until_a_sweep_is_worth_a_commit(database: Database, tmp_path: Path) -> None:
+    events(database, 30)
+    with cold_keeper(database, tmp_path, WAITING) as cold:
+        [waited] = work(cold)
+        assert (waited.outcome, waited.counts) == (Outcome.DONE, {"event": 0})
+        assert waited.message == "waits until 50 rows are due, or one has been due for 200d"
+        assert (cold.cold(), cold.keeper.archive.status()) == ([], [])
+        [entry] = cold.keeper.audit(kind="archive")
+        assert entry.counts == {"event": 0}, "the trail says that it was swept"
+        [step] = cold.keeper.plan("event.cold").steps
+        assert step.waits is not None
+        assert (step.waits.least_rows, step.waits.longest_seconds) == (50, 200 * 86_400)
+        assert not [one for one in cold.keeper.health().findings if one.code == "overdue"]
+        insert_events(database, range(31, 51))
+        assert cold.keeper.plan("event.cold").steps[0].waits is None
+        [moved] = work(cold)
+        assert (moved.counts["event"], cold.cold()) == (50, list(range(1, 51)))
+
+
+def test_a_row_waits_for_others_no_longer_than_it_may(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 30)
+    # The oldest row is 200 days old, and due after 90.
+    with cold_keeper(sqlite_database, tmp_path, WAITING.replace('"200d"', '"109d"')) as cold:
+        assert work(cold)[0].counts["event"] == 30
+        insert_events(sqlite_database, [31])
+        assert work(cold)[0].counts["event"] == 0, "it is 31 hours younger than the oldest was"
+
+
+def test_a_run_by_hand_and_an_unfinished_sweep_do_not_wait(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 30)
+    with cold_keeper(sqlite_database, tmp_path, WAITING) as cold:
+        cold.at["committed"] = cold.keeper.disable
+        assert cold.one().outcome is Outcome.OFF
+        cold.keeper.enable()
+        assert work(cold)[0].counts["event"] == 30, "what was begun is finished"
+        insert_events(sqlite_database, [31])
+        assert work(cold)[0].counts["event"] == 0
+        assert cold.one().evicted["event"] == 1
+
+
 @pytest.mark.frames_on_spark
 def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     with archived(sqlite_database, tmp_path, KEPT + "[upkeep]\nfiles = 2\n") as cold:

@@ -196,11 +196,13 @@ def test_archiving_calls_none_of_them(hostile: PostgresDatabase, tmp_path: Path)
         with store.transaction() as transaction:
             wanted = rows.present([(f"k{number}",) for number in range(1, 6)])
             found = transaction.execute(wanted.text, wanted.parameters)
-            copies = [Copy(text, rows.dialect.read_key(text), version, Following()) for text, version in found[:2]]
+            read = rows.dialect.read_key
+            copies = [Copy(text, read(text), version, Following(), 0, version) for text, version in found[:2]]
             evicted = evict(row_taker(transaction), rows, copies, datetime.now(UTC), skip_locked=False)
             assert evicted.counts == {"t": 2}
-            texts, versions = zip(*found[2:], strict=True)
-            assert transaction.change(rows.take_exactly(rows.copied(texts, versions), datetime.now(UTC))) == 3
+            first, last = [1577836800000, "k1"], [1577836800009, "k9"]
+            taking = rows.take_range(first, last, datetime.now(UTC))
+            assert sorted(transaction.execute(taking.text, taking.parameters)) == sorted(found[2:])
 
 
 INSTALLED = """

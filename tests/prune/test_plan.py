@@ -10,7 +10,7 @@ import pytest
 
 from wane._db.counting import Count, Exactness
 from wane._findings import Finding, Severity
-from wane._prune.plan import FORMAT, BudgetStop, Plan, Step, StepStatement, Takes, read_plan
+from wane._prune.plan import FORMAT, ArchiveWait, BudgetStop, Plan, Step, StepStatement, Takes, read_plan
 from wane.errors import PlanError
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -45,6 +45,7 @@ PLAN = Plan(
             ),
             share_exactness=Exactness.AT_LEAST,
             stop=BudgetStop("rows", 2, 2, 2, "table.jobs.rule.cold.budget.rows"),
+            waits=ArchiveWait(5, 60.0),
             saved_by_followers=Count(1),
         ),
         Step(

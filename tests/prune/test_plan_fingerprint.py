@@ -14,7 +14,7 @@ import pytest
 from covering import loaded
 from wane._contract.duration import FOREVER, Forever
 from wane._contract.fingerprint import fingerprint
-from wane._contract.model import Age, Contract, Excuse, Scheduler, Table, Unit
+from wane._contract.model import Age, ArchiveTable, Contract, Excuse, Scheduler, Table, Unit
 from wane._contract.settings import StoreSettings
 
 TEXT = """
@@ -107,6 +107,8 @@ PROSE = {
     (Contract, "space"),
     (Contract, "roles"),
     (Contract, "events"),
+    (ArchiveTable, "least_rows"),
+    (ArchiveTable, "longest_wait"),
 }
 
 

@@ -83,6 +83,11 @@ class Archiver:
         # One cutoff for all sweeps of this run: rows that become due meanwhile leave with the next.
         now = self.context.store.now()
         if self.unattended:
+            sweep = TableSweep(self, table, rule, lease, done)
+            done.message = sweep.waits(now)
+            if done.message:
+                sweep.record_nothing(now)
+                return
             now = self._ask_fuse(table, rule, now)
         begun = 0
         while TableSweep(self, table, rule, lease, done).begin(now):

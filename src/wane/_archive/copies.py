@@ -1,4 +1,4 @@
-"""The copies of a range, read from the committed archive: keys and versions only, a page at a time."""
+"""The copies of a range, read from the committed archive: only the columns that are compared, a page at a time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from wane._archive import content
+from wane._archive.content import Shape
 from wane._archive.sql_evict import Copy, Following
 from wane._archive.types import KEY, PARENT, VERSION
 from wane.errors import ArchiveError
@@ -22,53 +25,73 @@ class Copies:
     """Some copies in the order of their files, column by column: there are millions of them, and most are not checked
     one by one."""
 
-    texts: Sequence[str]
-    """Their keys, as the archive writes them."""
-    versions: Sequence[str]
+    table: Any
     first: int
     """The position of the first of them among the copies of their range."""
     following: Mapping[str, Following]
+    sizes: Sequence[int]
+    """The number of rows that leave with each, itself included; empty if nothing follows any."""
+    digested: Shape | None
+    """The columns that rows are compared by, where they have no versions."""
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return int(self.table.num_rows)
 
     @property
     def positions(self) -> range:
         return range(self.first, self.first + len(self))
 
     def piece(self, start: int, end: int) -> Copies:
-        return replace(self, texts=self.texts[start:end], versions=self.versions[start:end], first=self.first + start)
-
-    def rows(self, number: int) -> int:
-        """Count the rows that leave with one of them, itself included."""
-        following = self.following.get(self.texts[number])
-        return 1 if following is None else 1 + following.rows
+        return replace(
+            self, table=self.table.slice(start, end - start), first=self.first + start, sizes=self.sizes[start:end]
+        )
 
     def each(self, read_key: Callable[[str], tuple[object, ...]]) -> list[Copy]:
+        texts, archived = self.table[KEY].to_pylist(), self.table[VERSION].to_pylist()
+        versions = _versions(self.table, self.digested)
         return [
-            Copy(text, read_key(text), version, self.following.get(text, Following()), position)
-            for text, version, position in zip(self.texts, self.versions, self.positions, strict=True)
+            Copy(text, read_key(text), version, self.following.get(text, Following()), position, stored)
+            for text, version, position, stored in zip(texts, versions, self.positions, archived, strict=True)
         ]
 
 
-def pages(folders: Sequence[Path], active: Sequence[set[str]], manifest: Any) -> Iterator[Copies]:
-    """Yield the copies of one range, page by page.
+def pages(
+    folders: Sequence[Path],
+    active: Sequence[set[str]],
+    manifest: Any,
+    columns: Sequence[str],
+    shapes: Sequence[Shape] | None,
+) -> Iterator[Copies]:
+    """Yield the copies of one range, page by page, with some columns.
 
-    Raise ArchiveError if a file is no longer part of the archive.
+    `shapes`: the columns of each part, where rows are compared by their values. Raise ArchiveError if a file is no
+    longer part of the archive.
     """
     following: dict[str, Following] = defaultdict(Following)
     for number, part in enumerate(manifest["parts"]):
         if number:
-            for columns in _read(folders[number], active[number], part, [PARENT, KEY, VERSION]):
-                for parent, key, version in zip(*columns, strict=True):
+            shape = None if shapes is None else shapes[number]
+            compared = [VERSION] if shape is None else [name for name, _ in shape]
+            for table in _read(folders[number], active[number], part, [PARENT, KEY, *compared]):
+                pairs = table[PARENT].to_pylist(), table[KEY].to_pylist(), _versions(table, shape)
+                for parent, key, version in zip(*pairs, strict=True):
                     following[parent].add(number, key, version)
     first = 0
-    for texts, versions in _read(folders[0], active[0], manifest["parts"][0], [KEY, VERSION]):
-        yield Copies(texts, versions, first, following)
-        first += len(texts)
+    columns = [*columns, *(name for name, _ in shapes[0])] if shapes is not None else columns
+    for table in _read(folders[0], active[0], manifest["parts"][0], columns):
+        sizes = [1 + following[key].rows for key in table[KEY].to_pylist()] if following else ()
+        yield Copies(table, first, following, sizes, None if shapes is None else shapes[0])
+        first += table.num_rows
 
 
-def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
+def _versions(table: Any, shape: Shape | None) -> list[str]:
+    """Return what the database says of rows that are the same."""
+    if shape is None:
+        return list(table[VERSION].to_pylist())
+    return [digest.hex() for digest in content.row_digests(table, shape)]
+
+
+def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> Iterator[Any]:
     for file in part["files"]:
         path = (folder / file["path"]).resolve()
         if str(path) not in active:
@@ -77,5 +100,5 @@ def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> 
                 "another program rewrote the archive while a sweep of it was unfinished: restore that version of it, then run again",
             )
         with pq.ParquetFile(path) as opened:
-            for batch in opened.iter_batches(_AT_ONCE, columns=list(columns)):
-                yield [batch.column(name).to_pylist() for name in columns]
+            for batch in opened.iter_batches(_AT_ONCE, columns=list(dict.fromkeys(columns))):
+                yield pa.Table.from_batches([batch])

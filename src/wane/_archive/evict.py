@@ -16,8 +16,10 @@ from wane._archive.cold_table import ColdTable
 from wane._archive.copies import Copies, pages
 from wane._archive.dialects import archive_dialect
 from wane._archive.journal import Journal, Journaled, JournaledRange
+from wane._archive.range_take import range_take
 from wane._archive.sql import ArchiveRows
 from wane._archive.sql_evict import Copy, Evicted, evict
+from wane._archive.types import KEY, VERSION
 from wane._contract.model import Contract, Table
 from wane._db import Store
 from wane._db.transaction import Transaction
@@ -34,6 +36,8 @@ from wane.events import Listener
 
 _MOST_TRIES = 40
 _WAIT_SECONDS = 0.25
+_PIECES = 8
+_LEAST_PIECE = 250
 
 
 class _Changed(Exception):
@@ -41,7 +45,13 @@ class _Changed(Exception):
 
 
 class _Differs(Exception):
-    """Some row is no longer what was copied, or may not leave; the check one by one finds out which."""
+    """The range has other rows than were copied; the check one by one finds out which."""
+
+
+def _pieces(batch: Copies) -> list[Copies]:
+    """Split a batch whose range has other rows, so that only a few copies have to be checked one by one."""
+    step = max(_LEAST_PIECE, -(-len(batch) // _PIECES))
+    return [batch.piece(start, min(start + step, len(batch))) for start in range(0, len(batch), step)]
 
 
 class Eviction:
@@ -76,6 +86,8 @@ class Eviction:
         self.sweep = sweep
         self.rebind = rebind
         self.fence = fence
+        self.by_range = None if keeping else range_take(archive)
+        """How whole batches are taken; None if every row is checked on its own."""
         self.committed = 0
         self.range: JournaledRange | None = None
         """The range whose copies are checked, as the last batch left it."""
@@ -100,9 +112,12 @@ class Eviction:
         """Check every copy that has not been checked yet, and delete the rows that may leave."""
         folders = [one.folder for one in cold]
         active = [one.active() for one in cold]
+        compared = self.archive.dialect.checksums and not self.keeping
+        shapes = [part.shape for part in self.archive.parts] if compared else None
+        columns = [KEY, VERSION] if self.by_range is None else self.by_range.columns
         for piece in ranges:
             self.range = piece
-            for page in pages(folders, active, piece.manifest):
+            for page in pages(folders, active, piece.manifest, columns, shapes):
                 self._page(page)
         if self.batches.audit.id is None:
             # A sweep that took nothing is recorded in the audit trail too.
@@ -126,32 +141,41 @@ class Eviction:
     def _end(self, page: Copies, start: int) -> int:
         """Return where a batch ends that begins here: at least one copy, and as many as fit with what follows them."""
         most = min(start + self.batches.size, len(page))
-        if not page.following:
+        if not page.sizes:
             return most
-        end, rows = start + 1, page.rows(start)
-        while end < most and (rows := rows + page.rows(end)) <= self.batches.size:
+        end, rows = start + 1, page.sizes[start]
+        while end < most and (rows := rows + page.sizes[end]) <= self.batches.size:
             end += 1
         return end
 
     def _batch(self, batch: Copies) -> None:
-        skip_locked = False
+        pieces = _pieces(batch)
         try:
-            if self.archive.exact and not self.keeping and self._exactly(batch):
+            if self._take_range(batch):
                 return
         except Locked as problem:
             self.batches.slow_down(problem, _WAIT_SECONDS)
-            skip_locked = True
-        self._one_by_one(self._each(batch), skip_locked=skip_locked)
+            self._one_by_one(self._each(batch), skip_locked=True)
+            return
+        if len(pieces) == 1 or self.by_range is None or self.keeping:
+            self._one_by_one(self._each(batch), skip_locked=False)
+            return
+        for piece in pieces:
+            self._batch(piece)
 
-    def _exactly(self, batch: Copies) -> bool:
-        """Delete a whole batch in one statement, as nearly all of them can be.
+    def _take_range(self, batch: Copies) -> bool:
+        """Delete a whole batch in one statement by its range, as nearly all of them can be.
 
-        Delete nothing if a row differs, the table changed, or it takes too long. Return whether it was deleted.
+        Delete nothing if it has other rows than the copies, the table changed, or it takes too long. Return whether it
+        was deleted.
         """
-        copied = self.archive.copied(batch.texts, batch.versions)
+        taking = self.by_range
+        if taking is None or self.keeping:
+            return False
 
         def take(taker: RowTaker, now: datetime) -> Evicted:
-            if taker.transaction.change(self.archive.take_exactly(copied, now)) != len(batch):
+            statement = taking.statement(batch, now)
+            if not taking.same(taker.transaction.execute(statement.text, statement.parameters), batch):
                 raise _Differs
             return self._evicted(len(batch))
 
@@ -217,6 +241,7 @@ class Eviction:
         with suppress(SchemaChanged):
             return self._try_transaction(positions, take)
         self.archive.selection = self.rebind()
+        self.by_range = range_take(self.archive)
         return self._try_transaction(positions, take)
 
     def _try_transaction(self, positions: Sequence[int], take: Callable[[RowTaker, datetime], Evicted]) -> Evicted:
@@ -250,6 +275,6 @@ class Eviction:
         """Keep every row that exists, because the table changed since it was copied, and report its copy as stale."""
         statement = self.archive.keys_present([copy.key for copy in batch])
         found = transaction.execute(statement.text, statement.parameters)
-        known = {copy.text: copy.version for copy in batch}
+        known = {copy.text: copy.archived for copy in batch}
         stale = tuple((text, known[text], "the table changed") for (text,) in found if text in known)
         return Evicted({str(self.table.name): 0}, stale, len(batch) - len(stale), ())

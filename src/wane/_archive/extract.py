@@ -149,15 +149,11 @@ def _assembled(table: pa.Table, part: PartJob, sweep: int) -> pa.Table:
     if part.follows:
         made[PARENT] = table[PARENT] if how.parents is None else assembly.key_texts(table, how.parents)
     known = VERSION in table.column_names
-    made[VERSION] = assembly.versions(table[VERSION]) if known else _versions(stored, part.shape)
+    made[VERSION] = assembly.versions(table[VERSION]) if known else content.checksums(stored, part.shape)
     made[SWEEP] = pa.repeat(pa.scalar(sweep, pa.int64()), len(table))
     timed = MONTH if part.follows else how.month
     made[MONTH] = table[MONTH] if how.month is None else assembly.months(table[timed], how.per_second)
     return pa.table(made)
-
-
-def _versions(table: pa.Table, shape: Shape) -> pa.Array:
-    return pa.array([digest.hex() for digest in content.row_digests(table, shape)], pa.string())
 
 
 def _storable(table: pa.Table, part: PartJob) -> bool:
@@ -238,6 +234,8 @@ class _File:
         self._writer.close()
         self._sink.flush()
         os.fsync(self._sink.fileno())
+        if hasattr(os, "posix_fadvise"):  # What is read back comes from the disk then, and not from memory.
+            os.posix_fadvise(self._sink.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         self._sink.close()
         for folder in (self._path.parent, self._path.parent.parent):
             sync_folder(folder)

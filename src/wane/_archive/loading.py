@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from wane._archive import content
 from wane._archive.connect import opened
 from wane._archive.dialects import archive_dialect, restore_dialect
 from wane._archive.failure import answering
@@ -243,9 +245,9 @@ class _Load:
 
 def _families(job: LoadJob, number: int, archive: ArchiveDialect) -> Iterator[RowFamily]:
     """Yield the rows of a piece in the order of their keys, each with what left with it."""
-    folder, digested = Path(job.folder), archive.read_version("t") is None
-    following = [_Following(_rows(job, folder, part, number, digested)) for part in range(1, len(job.targets))]
-    for _, row in _rows(job, folder, 0, number, digested):
+    folder, checked = Path(job.folder), archive.checksums
+    following = [_Following(_rows(job, folder, part, number, checked)) for part in range(1, len(job.targets))]
+    for _, row in _rows(job, folder, 0, number, checked):
         yield RowFamily((row, *(one for stream in following for one in stream.of(row.key))))
 
 
@@ -263,11 +265,17 @@ class _Following:
             self._ahead = next(self._rows, None)
 
 
-def _rows(job: LoadJob, folder: Path, part: int, piece: int, digested: bool) -> Iterator[tuple[str, ColdRow]]:
+def _versions(batch: pa.RecordBatch, target: Target) -> list[str]:
+    """Compute what the versions of rows must be; older archives have their digests instead."""
+    typed = {one.name: batch.column(one.name).cast(content.arrow_type(one.kind)) for one in target.columns}
+    return list(content.checksums(pa.table(typed), [[one.name, one.kind] for one in target.columns]).to_pylist())
+
+
+def _rows(job: LoadJob, folder: Path, part: int, piece: int, checked: bool) -> Iterator[tuple[str, ColdRow]]:
     """Yield the rows of one part of a piece, each with the key that it is sorted by.
 
-    `digested`: whether a row's version is the digest that the database computed of it when it was archived; then raise
-    Unproven for a row that differs from it.
+    `checked`: whether a row's version is made of the values that it was archived with; then raise Unproven for a row
+    that differs from it.
     """
     target, lacking = job.targets[part], job.lacking[part]
     names = [*(one.name for one in target.columns), KEY, *([PARENT] if part else []), SWEEP, VERSION, DIGEST]
@@ -277,9 +285,11 @@ def _rows(job: LoadJob, folder: Path, part: int, piece: int, digested: bool) -> 
     for file in files(folder, part, piece):
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches(_AT_ONCE, columns=names):
-                for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
+                versions = _versions(batch, target) if checked else repeat(None)
+                columns_of = (batch.column(name).to_pylist() for name in names)
+                for version, *values in zip(versions, *columns_of, strict=checked):
                     row = dict(zip(names, values, strict=True))
-                    if digested and row[VERSION] != row[DIGEST]:
+                    if checked and row[VERSION] not in (version, row[DIGEST]):
                         raise Unproven(
                             f"{target.name}: the row {row[KEY]} is not what was archived",
                             "its file was changed; it stays in the archive, and nothing came back",

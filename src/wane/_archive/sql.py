@@ -7,7 +7,7 @@ which piece. A copy of a row is made of parts: the row itself, and one part for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -75,8 +75,11 @@ class ArchiveRows:
         self.rows = rows
         self.dialect = dialect
         self.selection = selection
-        self.walk = Walk(rows, selection)
         self.parts = tuple(parts)
+
+    @property
+    def walk(self) -> Walk:
+        return Walk(self.rows, self.selection)
 
     def layout(self, transaction: Transaction) -> list[list[list[str]]]:
         """Read what the columns of every part are now, to be compared with what they are later."""
@@ -281,28 +284,29 @@ class ArchiveRows:
 
     # Eviction
 
-    @property
-    def exact(self) -> bool:
-        """Check whether one statement can compare these rows with their copies.
+    def take_range(
+        self, first: Sequence[object], last: Sequence[object], now: datetime, *, summed: bool = False
+    ) -> Statement:
+        """Write the statement that takes every due row from one position to another, and returns what it took.
 
-        That is so if nothing follows them, no other row saves them, and their keys compare exactly.
+        Key and version of each, or all values where the version is made of them; `summed`: how many rows, and the sums
+        of their keys' digests and of their versions.
         """
-        selection = self.selection
-        spares = selection.rule.spare is not None
-        return not (selection.followers or selection.guards or spares) and self.dialect.exact(selection.key)
-
-    def copied(self, texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
-        """Build the parameters of `take_exactly` from the keys and versions of copies of one range."""
-        return self.dialect.copied(self.selection.key, texts, versions)
-
-    def take_exactly(self, copied: Mapping[str, object], now: datetime) -> Statement:
-        """Write the statement that takes the rows that are due and are what was copied."""
         p = self.rows.parameters()
-        verb, table = self.rows.verb(p, self.selection), self.rows.dialect.table(self.selection.table)
-        version = self.dialect.version(self.parts[0].columns, "t")
-        due = [self.rows.dialect.recheck(self.rows.due(p, self.selection, now))]
-        bound = {name: p.bind(name, value) for name, value in copied.items()}
-        return p.statement(f"{verb} {self.dialect.exactly(table, self.selection.key, version, bound, due)}")
+        part = self.parts[0]
+        where = [*self.rows.due(p, self.selection, now), self.walk.since(p, first), self.walk.up_to(p, last)]
+        verb = self.rows.verb(p, self.selection)
+        if self.dialect.checksums:
+            outputs = [one.selected(self.rows.dialect.quote(one.name)) for one in part.columns]
+        elif summed:
+            outputs = [f"{key_digest(SqlNumber(self.whole_key(part) or '')).text} AS k", "t.xmin AS v"]
+        else:
+            outputs = [self.dialect.key(part.key, "t"), self.dialect.version(part.columns, "t")]
+        taking = f"{verb} WHERE {' AND '.join(where)} RETURNING {', '.join(outputs)}"
+        if not summed:
+            return p.statement(taking)
+        sums = "count(*), coalesce(sum(g.k), 0), coalesce(sum(g.v::text::bigint), 0)"
+        return p.statement(f"WITH g AS ({taking}) SELECT {sums} FROM g")
 
     def present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
         """Write the query of the rows with these keys that exist: key, and version."""

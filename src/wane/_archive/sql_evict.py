@@ -49,8 +49,10 @@ class Copy:
     key: Key
     version: str
     following: Following
-    position: int = 0
+    position: int
     """Its position among the copies of its range."""
+    archived: str
+    """Its version, as the archive has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Evicted:
 
     counts: dict[str, int]
     stale: tuple[tuple[str, str, str], ...]
-    """Copies of rows that stay: key, version, and why the row stays."""
+    """Copies of rows that stay: key, version as the archive has it, and why the row stays."""
     absent: int
     locked: tuple[Copy, ...]
     """Rows that others hold locked; to be retried."""
@@ -93,7 +95,7 @@ def evict(
     for copy in here:
         reason = _reason(copy, present[copy.text], following.get(copy.text, Following()), due=copy.text in due)
         if reason:
-            stale.append((copy.text, copy.version, reason))
+            stale.append((copy.text, copy.archived, reason))
         else:
             chosen.append(copy)
     counts: dict[str, int] = {str(selection.name): 0}

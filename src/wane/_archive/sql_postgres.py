@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from wane._archive.types import FIELDS_AT_ONCE, SAMPLED_EVERY, ArchiveDialect, KeyTexts, Stored
 from wane._contract.model import Time
-from wane._db.postgres.dialect import UNQUOTED, PostgresDialect, _bare, json_of
+from wane._db.postgres.dialect import PostgresDialect, _bare, json_of
 from wane._db.schema import Column
 
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
@@ -42,9 +42,7 @@ _ARRAYS = (
         *("timestamp without time zone", "timestamp with time zone", "oid"),
     }
 )
-_EXACT = {*UNQUOTED, "text", "character varying"}
 _WHOLE = {"smallint", "integer", "bigint"}
-_NO_QUOTES = str.maketrans("", "", '["]')
 _MICROSECONDS = "(extract(epoch FROM {x}) * 1000000)::bigint::text"
 
 
@@ -155,32 +153,6 @@ class PostgresArchive(ArchiveDialect):
 
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
         return f"SELECT {', '.join(f'{value} AS {_name(name)}' for value, name, _ in selected)} FROM {source}"
-
-    def exact(self, columns: Sequence[Column]) -> bool:
-        return all(_bare(column) in _EXACT and not column.loose for column in columns)
-
-    def copied(self, key: Sequence[Column], texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
-        listed = f"{{{','.join(set(versions))}}}"
-        if len(key) == 1 and _bare(key[0]) in UNQUOTED:
-            # There may be millions of them: no object is made of each.
-            return {"k0": f"{{{','.join(texts).translate(_NO_QUOTES)}}}", "versions": listed}
-        keys = zip(*json.loads(f"[{','.join(texts)}]"), strict=True)
-        return {**{f"k{number}": list(values) for number, values in enumerate(keys)}, "versions": listed}
-
-    def exactly(
-        self, table: str, key: Sequence[Column], version: str, copied: Mapping[str, str], due: Sequence[str]
-    ) -> str:
-        # All of them were read in one snapshot of the database, by which each of these transactions was over. A row
-        # that was written again since shows another one; so it is enough that a row shows any of them, which is
-        # cheaper than to compare it with its own.
-        same = f"t.xmin = ANY ({copied['versions']}::xid[])"
-        lists = [f"{copied[f'k{number}']}::{_bare(column)}[]" for number, column in enumerate(key)]
-        columns = [_column("t", column.name) for column in key]
-        if len(key) == 1:
-            return f"WHERE {' AND '.join([f'{columns[0]} = ANY ({lists[0]})', same, *due])}"
-        names = [f"k{number}" for number in range(len(key))]
-        equal = [f"{column} = w.{name}" for column, name in zip(columns, names, strict=True)]
-        return f"USING unnest({', '.join(lists)}) AS w({', '.join(names)}) WHERE {' AND '.join([*equal, same, *due])}"
 
 
 def _stored(column: Column) -> Stored | None:

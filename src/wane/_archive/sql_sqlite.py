@@ -7,7 +7,7 @@ refused. SQLite has no digests; functions of ours compute them (`digests.py`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from wane._archive.types import DIGITS, FIELDS_AT_ONCE, SAMPLED_EVERY, ArchiveDialect, KeyTexts, Stored, quoted
 from wane._contract.model import Time, Unit
@@ -46,20 +46,15 @@ _WORDS = (
     (("NUMERIC", "DEC", "NUMBER", "MONEY"), "numeric"),
 )
 """SQLite's own rules for declared types, in its order, then what users mean by others."""
-_READ: dict[str | None, str] = {
-    "integer": "CAST({x} AS INTEGER)",
-    "text": "replace(substr({x}, 2, length({x}) - 2), '''''', '''')",
-}
-"""Decodes what quote() wrote, if it is what the column declares. Something else finds no row, or one of another
-version."""
 _KEY_TYPES = {_KINDS["integer"].refused, _KINDS["text"].refused}
 """Of columns whose values quote() writes as Arrow can."""
 _FIRST = {"long": "0", "string": "''", "binary": "x''", "double": "0.0"}
 
 
 class SqliteArchive(ArchiveDialect):
-    """A row's version is the digest of its values."""
+    """A row has no version: its values are compared, as a digest where rows are checked one by one."""
 
+    checksums = True
     declares_types = True
 
     def stored(self, column: Column, cast: str | None, time: Time | None) -> Stored | None:
@@ -153,30 +148,6 @@ class SqliteArchive(ArchiveDialect):
         first = ", ".join(f"{_FIRST[kind]} AS {quoted(name)}" for _, name, kind in selected)
         rest = ", ".join(f"{value} AS {quoted(name)}" for value, name, _ in selected)
         return f"SELECT {first} UNION ALL SELECT * FROM (SELECT {rest} FROM {source})"
-
-    def exact(self, columns: Sequence[Column]) -> bool:
-        return all(column.collation is None and _kind(column) in _READ for column in columns)
-
-    def copied(self, key: Sequence[Column], texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
-        # The keys are JSON already, and versions are made of digits.
-        pairs = zip(texts, versions, strict=True)
-        return {"copied": f"[{','.join([f'[{text},{chr(34)}{version}{chr(34)}]' for text, version in pairs])}]"}
-
-    def exactly(
-        self, table: str, key: Sequence[Column], version: str, copied: Mapping[str, str], due: Sequence[str]
-    ) -> str:
-        columns = [_column("t", column.name) for column in key]
-        same = [f"{version} = json_extract(c.value, '$[1]')"]
-        for number, column in enumerate(key):
-            read = _READ[_kind(column)].replace("{x}", f"json_extract(c.value, '$[0][{number}]')")
-            same.append(f"{columns[number]} = {read}")
-        where = " AND ".join([*same, *due])
-        # CROSS JOIN, because the planner might otherwise walk the table and search the copies for every row.
-        found = (
-            f"SELECT {', '.join(columns)} FROM json_each({copied['copied']}) AS c CROSS JOIN {table} AS t WHERE {where}"
-        )
-        names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
-        return f"WHERE {names} IN ({found})"
 
 
 def _kind(column: Column) -> str | None:

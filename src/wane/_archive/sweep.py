@@ -31,6 +31,7 @@ from wane._archive.secret import require_reachable, task_source
 from wane._archive.sql import ArchiveRows, bind_archive
 from wane._archive.unique import copied_twice
 from wane._archive.verify import FileJob, ProofJob, files_of, prove
+from wane._contract.duration import format_duration
 from wane._contract.model import Rule, Table
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger, add_counts
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _STALE_AT_ONCE = 10_000
 _SHOWN = 5
+_READ_SECONDS = 600.0
 
 
 class Tally:
@@ -92,9 +94,9 @@ class TableSweep:
         self.lease = lease
         self.done = done
         selection = archiver.bindings.selection(table, rule)
-        archived = next(one for one in self.contract.archive if one.table == table.name)
+        self.settings = next(one for one in self.contract.archive if one.table == table.name)
         self.rows: ArchiveRows = bind_archive(
-            rows_of(self.store), archive_dialect(self.store), selection, archived, self._file()
+            rows_of(self.store), archive_dialect(self.store), selection, self.settings, self._file()
         )
         require_reachable(source_of(self.store), self.contract.spark)
         self.cold = self.context.cold_tables(self._names)
@@ -114,6 +116,16 @@ class TableSweep:
     def _shapes(self) -> list[list[list[str]]]:
         return [part.shape for part in self.rows.parts]
 
+    def waits(self, now: datetime) -> str:
+        """Report that too few rows are due for a sweep, and none of them for too long; "" if one may begin."""
+        least, wait = self.settings.least_rows, self.settings.longest_wait
+        if least == 1 or self._any_due(now, least) or self._any_due(now - wait, 1):
+            return ""
+        return f"waits until {least:,} rows are due, or one has been due for {format_duration(wait)}"
+
+    def _any_due(self, now: datetime, rows: int) -> bool:
+        return bool(self.store.read(self.rows.ceiling(now, rows, None), _READ_SECONDS))
+
     def begin(self, now: datetime) -> bool:
         """Plan a sweep of what is due as of `now` and run it to its end; return whether more is due."""
         began = time.monotonic()
@@ -131,7 +143,7 @@ class TableSweep:
             going_on=lambda: not self.context.stop.is_set(),
         )
         if not pieces:
-            self._record_nothing(now)
+            self.record_nothing(now)
             return False
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
             cold.ensure(part.shape, follows=bool(part.path))
@@ -160,7 +172,7 @@ class TableSweep:
         self._advance(sweep)
         return more
 
-    def _record_nothing(self, now: datetime) -> None:
+    def record_nothing(self, now: datetime) -> None:
         """Record in the audit trail that nothing is due, once a run, like every sweep that took nothing."""
         if self.done.sweeps:
             return

@@ -11,7 +11,7 @@ Content is compared as text: every kind has one canonical text, written by the d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,8 @@ class Assembly:
 class ArchiveDialect(ABC):
     """What differs between the stores when rows are copied, compared and found again."""
 
+    checksums = False
+    """Whether a copy's version is a checksum of its values, because rows have no version in the database."""
     declares_types = False
     """Whether the first row of `typed` is no row of the table, and only declares the types of columns."""
 
@@ -151,26 +153,6 @@ class ArchiveDialect(ABC):
     @abstractmethod
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
         """Write a query of (expression, name, kind) whose columns have these types whatever the values are."""
-
-    @abstractmethod
-    def exact(self, columns: Sequence[Column]) -> bool:
-        """Check whether keys of these columns are equal only if they are the same, and `exactly` can read them."""
-
-    @abstractmethod
-    def copied(self, key: Sequence[Column], texts: Sequence[str], versions: Sequence[str]) -> dict[str, object]:
-        """Build the parameters of `exactly` from the keys and versions of copies that were read in one snapshot.
-
-        `texts` are keys as `key` wrote them.
-        """
-
-    @abstractmethod
-    def exactly(
-        self, table: str, key: Sequence[Column], version: str, copied: Mapping[str, str], due: Sequence[str]
-    ) -> str:
-        """Write the end of a statement that takes rows `t`: those that are due and whose key and version `copied` has.
-
-        `copied` holds placeholders.
-        """
 
 
 _LOW = 2**31 - 1

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,7 @@ from wane._cli.output import (
     time_text,
 )
 from wane._cli.values import parse_time
+from wane._contract.duration import format_duration
 from wane._contract.model import Contract
 from wane._db.counting import READ_SECONDS, Count, Exactness, Figure, sum_counts
 from wane._findings import pasted
@@ -141,7 +143,7 @@ def print_plan(made: Plan, *, verbose: bool = False) -> None:
     print_widest(*(_table(made, columns, timespec) for columns, timespec in _LAYOUTS))
     if not all(step.swept for step in made.steps):
         out.print("[dim]* append-only: no sweep takes it, only an explicit prune[/]")
-    for note in [*_inexact(made), *filter(None, map(_stops, made.steps))]:
+    for note in [*_inexact(made), *filter(None, map(_stops, made.steps)), *filter(None, map(_waits, made.steps))]:
         out.print(f"[dim]{note}[/]", soft_wrap=True)
     if verbose:
         for step in made.steps:
@@ -229,6 +231,17 @@ def _stops(step: Step) -> str | None:
         f"{escape(step.table)}.{escape(step.rule)}: a sweep stops after {about}{many(stop.rows, 'row')}, at its budget of"
         f" {stop.limit:,} {stop.budget}; all that is due takes {stop.sweeps:,} sweeps or more."
         f" To take more in one, raise {escape(stop.setting)}"
+    )
+
+
+def _waits(step: Step) -> str | None:
+    """Explain what the next scheduled sweep to the archive waits for."""
+    if step.waits is None:
+        return None
+    longest = format_duration(timedelta(seconds=step.waits.longest_seconds))
+    return (
+        f"{escape(step.table)}.{escape(step.rule)}: workers archive when {step.waits.least_rows:,} rows are due, or one has"
+        f" been due for {longest}; `wane archive run` does not wait"
     )
 
 

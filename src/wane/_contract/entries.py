@@ -664,6 +664,21 @@ class ArchiveTableEntry(Entry):
         default_factory=list,
         description="Text columns whose minimum and maximum the archive's log stores for each file, so that readers can skip files.",
     )
+    least_rows: Count = Field(
+        default=1,
+        description="Workers begin a sweep when this number of rows is due, or one has been due for `longest_wait`.",
+    )
+    longest_wait: Annotated[
+        timedelta, Between(timedelta(minutes=1), timedelta(days=365), 'rows wait for others: "1d" is usual')
+    ] = Field(default=timedelta(days=1), description="How long a due row waits for `least_rows`.")
+
+    @model_validator(mode="after")
+    def _waits_for_something(self) -> Self:
+        if "longest_wait" in self.model_fields_set and self.least_rows == 1:
+            raise Refused("`longest_wait` without `least_rows`: no row waits", "say `least_rows`, or remove it")
+        if self.least_rows > 1 and self.tier == "database":
+            raise Refused("rows do not wait where they stay in the database", "remove `least_rows`")
+        return self
 
 
 def _retired(value: object) -> Retired:

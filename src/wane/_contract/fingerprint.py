@@ -45,6 +45,8 @@ _PROSE = {
     "archive_url",
     "ahead",
     "lock",
+    "least_rows",
+    "longest_wait",
 }
 _SETTINGS = {section.name for section in dataclasses.fields(Settings)}
 """Settings of the whole contract decide nothing; a rule's own budget, which has the same name as a section, does."""

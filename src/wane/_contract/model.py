@@ -407,6 +407,9 @@ class ArchiveTable:
     """Columns whose type the archive cannot store, each with the type it is stored as."""
     statistics: tuple[str, ...] = ()
     """Text columns whose minimum and maximum the archive's log stores for each file."""
+    least_rows: int = 1
+    """A scheduled sweep begins when this number of rows is due, or one has been due for `longest_wait`."""
+    longest_wait: timedelta = timedelta(days=1)
 
 
 class Retired(StrEnum):
@@ -509,6 +512,16 @@ class Contract(Settings):
     def archive_statistics(self, name: str) -> tuple[str, ...]:
         """Return the text columns of a table whose minimum and maximum the archive's log stores."""
         return next((one.statistics for one in self.archive if str(one.table) == name), ())
+
+    def archive_wait(self, table: str, rule: str) -> timedelta:
+        """Return how long a due row of a rule waits for others at the most, because its archive's sweeps do."""
+        archives = any(
+            str(one.name) == table and declared.name == rule and isinstance(declared.action, ToArchive)
+            for one in self.tables
+            for declared in one.rules
+        )
+        waits = (one.longest_wait for one in self.archive if str(one.table) == table and one.least_rows > 1)
+        return next(waits, timedelta(0)) if archives else timedelta(0)
 
     def followers(self) -> Iterator[tuple[Table, Rule, Follower]]:
         """Yield every follower of every rule, nested ones included."""

@@ -246,9 +246,10 @@ class _Resolver:
             return None
         self.tiers[one.name] = entry.tier
         keep = self.declarations.keep(entry.keep, [*one.path, "keep"], one.file.mistakes)
-        return (
-            None if keep is None else ArchiveTable(one.name, keep, tuple(entry.cast.items()), tuple(entry.statistics))
-        )
+        if keep is None:
+            return None
+        columns = tuple(entry.cast.items()), tuple(entry.statistics)
+        return ArchiveTable(one.name, keep, *columns, entry.least_rows, entry.longest_wait)
 
     def _partition(self, one: _Declaration) -> Partitioned | None:
         entry = one.file.mistakes.read(PartitionEntry, one.data, one.path)

@@ -70,6 +70,15 @@ class BudgetStop:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveWait:
+    """What a scheduled sweep to the archive waits for, while fewer rows are due."""
+
+    least_rows: int
+    longest_seconds: float
+    """How long a due row waits at the most."""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One rule of a plan."""
 
@@ -99,6 +108,8 @@ class Step:
     share_exactness: Exactness | None = None
     stop: BudgetStop | None = None
     """The budget that ends the next sweep; None: it takes everything, or that is unknown."""
+    waits: ArchiveWait | None = None
+    """What the next scheduled sweep of a rule that archives waits for; None: nothing."""
     saved_by_followers: Count | None = None
     """Rows that would be due if no row in a live state followed them; counted only where a plan is explained."""
 
@@ -119,6 +130,7 @@ class Step:
             "share_exactness": self.share_exactness,
             "takes": None if self.takes is None else self.takes.as_dict(),
             "stop": None if self.stop is None else asdict(self.stop),
+            "waits": None if self.waits is None else asdict(self.waits),
             **stated("saved_by_followers", self.saved_by_followers),
             "swept": self.swept,
             "statements": [asdict(one) for one in self.statements],

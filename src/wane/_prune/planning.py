@@ -31,7 +31,7 @@ from wane._db.timestamps import shown_time
 from wane._findings import Finding, Severity, errors_of
 from wane._ledger import Ledger, SweepCost
 from wane._prune.pace import Pace, foresee, learn_costs
-from wane._prune.plan import BudgetStop, Plan, Step, StepStatement, Takes
+from wane._prune.plan import ArchiveWait, BudgetStop, Plan, Step, StepStatement, Takes
 from wane._prune.preview import preview
 from wane._rules.access import check_indexes
 from wane._rules.holds import lost_holds, report_lost_holds
@@ -208,7 +208,8 @@ def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: fl
     if not step.swept or not leaving.rows:
         return step
     if step.action == "archive":
-        return replace(step, takes=_archive_takes(store, contract, step, leaving, seconds))
+        takes = _archive_takes(store, contract, step, leaving, seconds)
+        return replace(step, takes=takes, waits=_waits(contract, step))
     costs = learn_costs(sweeps := _costs(store, step, seconds))
     if costs is None:
         spent = "rows" if leaving.rows > rule.budget.rows else ""
@@ -251,6 +252,13 @@ def _archive_takes(store: Store, contract: Contract, step: Step, leaving: Count,
     low, high = sorted(one.of(leaving.rows, number) for one in costs)
     exactness = Exactness.AT_LEAST if leaving.exactness is Exactness.AT_LEAST else Exactness.ESTIMATE
     return Takes(round(low, 3), round(high * _BESIDES, 3), exactness, len(sweeps))
+
+
+def _waits(contract: Contract, step: Step) -> ArchiveWait | None:
+    """Return what workers wait for before they archive the rows, if fewer are due."""
+    [settings] = [one for one in contract.archive if str(one.table) == step.table]
+    few = step.due is not None and step.due.rows < settings.least_rows
+    return ArchiveWait(settings.least_rows, settings.longest_wait.total_seconds()) if few else None
 
 
 def _stop(step: Step, budget: Budget, spent: str, rows: int, leaving: int) -> BudgetStop | None:

@@ -32,6 +32,10 @@ class Walk:
         """Write the condition that rows, or those of one walk, are behind a position: where the batch before ended."""
         return [] if floor is None else [self._beside(p, ">", "floor", floor, walked)]
 
+    def since(self, p: Parameters, first: Sequence[object]) -> str:
+        """Write the condition that rows are at or behind a position."""
+        return self._beside(p, ">=", "floor", first)
+
     def up_to(self, p: Parameters, ceiling: Sequence[object], name: str = "ceiling") -> str:
         """Write the condition that rows are at or before a position."""
         return self._beside(p, "<=", name, ceiling)

@@ -102,7 +102,8 @@ def _by_rule(contract: Contract, lag: timedelta) -> Iterator[AlertRule]:
             "wane health",
         )
         for rule in swept:
-            yield from _lagging(table, rule, interval * 2 + lag)
+            wait = contract.archive_wait(str(table.name), rule.name)
+            yield from _lagging(table, rule, interval * 2 + lag + wait)
 
 
 def _lagging(table: Table, rule: Rule, objective: timedelta) -> Iterator[AlertRule]:

@@ -155,10 +155,10 @@ def _nearly(table: TableHealth, contract: Contract) -> str:
 
 def _late(table: TableHealth, rule: RuleHealth, read: Health, contract: Contract) -> Iterable[Finding]:
     """Report overdue rows: one finding for each rule, with the cause as far as the audit trail shows it."""
-    grace = contract.health.grace.total_seconds()
+    name = table.pressure.table
+    grace = (contract.health.grace + contract.archive_wait(name, rule.rule)).total_seconds()
     if rule.late_seconds is None or rule.late_seconds <= grace or rule.oldest_due is None:
         return
-    name = table.pressure.table
     label = f"{name}.{rule.rule}"
     due = "rows are" if rule.due is None else f"{_count(rule.due)} {'row is' if rule.due.rows == 1 else 'rows are'}"
     late = f"{label}: {due} due, the oldest should have left {_ago(rule.late_seconds)}"

@@ -1,0 +1,107 @@
+"""The versions of copies whose rows have none: checksums of their values, which a restore compares."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from archive.cold import Cold, cold_keeper, events
+from servers import SqliteDatabase
+from wane._archive import content
+from wane.errors import ArchiveError
+
+SHAPE = [["id", "long"], ["body", "string"], ["data", "binary"], ["amount", "double"]]
+LONG = "x" * (content._BYTES_AT_ONCE + 1)
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4, 5, 6], pa.int64()),
+        "body": pa.array(["a", "", None, "a\0", LONG, "ab"]),
+        "data": pa.array([b"", b"\0", None, b"\0\0", b"a", b"ab"]),
+        "amount": pa.array([0.5, -0.0, 0.0, None, 1e300, -1.0]),
+    }
+)
+
+
+def of(table: pa.Table) -> list[str]:
+    return list(content.checksums(table, SHAPE).to_pylist())
+
+
+def test_a_row_has_the_same_checksum_whatever_is_beside_it() -> None:
+    whole = of(ROWS)
+    assert [of(ROWS.slice(number, 1)) for number in range(len(ROWS))] == [[one] for one in whole]
+    backwards = ROWS.take([5, 4, 3, 2, 1, 0])
+    assert of(backwards) == whole[::-1]
+    assert len(set(whole)) == len(ROWS)
+    assert all(len(one) <= 10 for one in whole), "it is stored with every row"
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("id", 7), ("body", "b"), ("body", ""), ("body", None), ("data", b"\0"), ("data", None), ("amount", -0.5)],
+)
+def test_every_value_counts(column: str, value: object) -> None:
+    one = ROWS.slice(0, 1)
+    other = one.set_column(one.column_names.index(column), column, pa.array([value], one[column].type))
+    assert of(other) != of(one)
+
+
+def test_values_that_change_columns_are_other_rows() -> None:
+    shape = [["one", "string"], ["two", "string"]]
+    table = pa.table({"one": ["a", "b", None, "a"], "two": ["b", "a", "a", None]})
+    assert len(set(content.checksums(table, shape).to_pylist())) == 4
+
+
+def test_a_column_that_was_added_later_changes_no_checksum() -> None:
+    wider = ROWS.append_column("later", pa.nulls(len(ROWS), pa.string()))
+    assert content.checksums(wider, [*SHAPE, ["later", "string"]]).to_pylist() == of(ROWS)
+
+
+def rewrite(cold: Cold, *, body: str | None = None, digests: bool = False) -> None:
+    """Change every row's text, or give each the digest that older archives have as its version."""
+    for file in (cold.folder / "cold" / "event").glob("*/*.parquet"):
+        table = pq.ParquetFile(file).read()
+        if body is not None:
+            table = table.set_column(table.column_names.index("body"), "body", pa.array([body] * len(table)))
+        if digests:
+            kinds = {"int64": "long", "string": "string", "double": "double"}
+            shape = [[one.name, kinds[str(one.type)]] for one in table.schema if not one.name.startswith("_")]
+            old = pa.array([one.hex() for one in content.row_digests(table, shape)])
+            table = table.set_column(table.column_names.index("_version"), "_version", old)
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+    log = cold.folder / "cold" / "event" / "_delta_log"
+    for entry in log.glob("*.json"):
+        actions = [json.loads(line) for line in entry.read_text().splitlines()]
+        for action in actions:
+            if "add" in action:
+                action["add"]["size"] = (log.parent / action["add"]["path"]).stat().st_size
+        entry.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+def test_rows_of_an_older_archive_come_back(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+    events(sqlite_database, 30)
+    before = sorted(sqlite_database.query("SELECT * FROM event"))
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        rewrite(cold, digests=True)
+        assert cold.keeper.archive.restore("event", where="id < 31").restored["event"] == 30
+    assert sorted(sqlite_database.query("SELECT * FROM event")) == before
+
+
+@pytest.mark.parametrize("digests", [True, False])
+def test_a_row_that_was_changed_in_the_archive_does_not_come_back(
+    sqlite_database: SqliteDatabase, tmp_path: Path, digests: bool
+) -> None:
+    events(sqlite_database, 30)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        if digests:
+            rewrite(cold, digests=True)
+        rewrite(cold, body="forged")
+        before = cold.hot()
+        with pytest.raises(ArchiveError, match="is not what was archived"):
+            cold.keeper.archive.restore("event", where="id < 10")
+        assert cold.hot() == before
