@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from archive.object_server import ObjectServer
 from servers import Database
 from wane._archive.model import ArchivedRule, ArchiveRun
 from wane._keeper import Keeper, open_keeper
@@ -62,6 +63,9 @@ class Cold:
     database: Database
     keeper: Keeper
     folder: Path
+    server: ObjectServer | None = None
+    """The object store that the archive is in; None if it is in a folder."""
+    url: str = ""
     events: list[Event] = field(default_factory=list)
     at: dict[str, Callable[[], object]] = field(default_factory=dict)
     """What happens, once, when a sweep has reached a state, or has let a batch go."""
@@ -86,6 +90,8 @@ class Cold:
         return list(dict.fromkeys((one.done, one.of) for one in reported))
 
     def archived(self, table: str = "event") -> list[dict[str, Any]]:
+        if self.server is not None:
+            return self.server.archived(f"{self.url}/{table}")
         return archived(self.folder / "cold" / table)
 
     def hot(self, table: str = "event") -> list[Any]:
@@ -104,7 +110,17 @@ def archived(folder: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def cold_keeper(database: Database, folder: Path, contract: str = CONTRACT, *, enable: bool = True) -> Iterator[Cold]:
+def cold_keeper(
+    database: Database,
+    folder: Path,
+    contract: str = CONTRACT,
+    *,
+    enable: bool = True,
+    server: ObjectServer | None = None,
+    url: str = "",
+) -> Iterator[Cold]:
+    if server is not None:
+        contract = contract.replace('url = "cold"', f'url = "{url}"')
     (folder / "wane.toml").write_text(contract.format(url=json.dumps(database.url)))
     cold: list[Cold] = []
     with open_keeper(
@@ -113,7 +129,7 @@ def cold_keeper(database: Database, folder: Path, contract: str = CONTRACT, *, e
         keeper.migrate()
         if enable:
             keeper.enable()
-        cold.append(Cold(database, keeper, folder))
+        cold.append(Cold(database, keeper, folder, server, url))
         yield cold[0]
 
 

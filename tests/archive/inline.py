@@ -7,7 +7,6 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from wane._archive import content, executor, staging
 from wane._archive.content import Checks, Shape
 from wane._archive.executor import Progress, SparkExecutor, unseen
 from wane._archive.failure import TransientFailure
+from wane._archive.paths import ColdPath
 from wane._archive.staging import DIGEST, Choice, StagedPart
 from wane._archive.types import KEY, PARENT, SWEEP
 from wane.errors import ArchiveError
@@ -71,11 +71,11 @@ class InlineExecutor:
         tables = (pq.ParquetFile(path).read() for path in paths)
         return sum((content.check(one, shape, strict=True, whole_keys=whole_keys) for one in tables), Checks())
 
-    def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
+    def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:
         return stage(parts, choice, folder, piece_rows)
 
 
-def stage(parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
+def stage(parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:
     """What `staging.stage` does on Spark."""
     rows = _read(parts[0], _condition(choice))
     newest = max_by_key(rows)
@@ -119,7 +119,7 @@ def max_by_key(rows: pa.Table) -> pa.Table:
     return rows.filter(pa.array([newest[key] == number for key, number in pairs], pa.bool_()))
 
 
-def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: Path, piece: int, pieces: int) -> None:
+def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: ColdPath, piece: int, pieces: int) -> None:
     mine = rows.filter(
         pa.array([zlib.crc32(key.encode()) % pieces == piece for key in rows[by].to_pylist()], pa.bool_())
     )
@@ -129,7 +129,8 @@ def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: Path, p
     mine = mine.append_column(DIGEST, pa.array(staging._digests(mine, part.shape, part.lacking), pa.string()))
     place = folder / f"{staging.PIECE}={piece}"
     place.mkdir(parents=True)
-    pq.write_table(mine, place / "rows.parquet")
+    with (place / "rows.parquet").open("xb") as sink:
+        pq.write_table(mine, sink)
 
 
 class ForkedExecutor(InlineExecutor):

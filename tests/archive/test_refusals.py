@@ -93,7 +93,7 @@ def test_an_archive_that_cannot_be_written(sqlite_database: SqliteDatabase, tmp_
         refused(cold, "cannot be written")
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/archive", "abfss://a@b/c", "https://example.org/x"])
+@pytest.mark.parametrize("url", ["s3a://bucket/archive", "abfss://a@b/c", "https://example.org/x"])
 def test_a_scheme_that_is_not_supported(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:

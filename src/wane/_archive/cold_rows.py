@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from wane._archive.comparison import groups
 from wane._archive.condition import matching, refused, require_short, spark_errors
 from wane._archive.content import arrow_type
-from wane._archive.paths import reader
+from wane._archive.frames import read_files
+from wane._archive.paths import ColdPath
 from wane._archive.plain_condition import PlainCondition, scalar
 from wane._archive.skipping import FileToRead, all_files, kinds_of, plain_condition, untrusted, without_others
 from wane._archive.types import KEY, MONTH
@@ -46,7 +47,7 @@ _MOST_SORTED_ROWS = 10_000
 class Request:
     """What is asked of one table: which rows, which columns, at most how many, and the files that may hold them."""
 
-    folder: Path
+    folder: ColdPath
     kinds: Mapping[str, str]
     """The kind of each of the table's columns, by name."""
     schema: str
@@ -129,7 +130,7 @@ class ColdRows(ABC):
     def files(self) -> FilesRead:
         """Return which files are read, at most: a limit that is reached early ends it early."""
         asked = self._asked
-        names = tuple(file.path.relative_to(asked.folder).as_posix() for file in asked.files)
+        names = tuple(str(file.path).removeprefix(f"{asked.folder}/") for file in asked.files)
         return FilesRead(names, asked.bytes, asked.of_files, self.on_spark)
 
     @property
@@ -218,11 +219,10 @@ class SparkRows(ColdRows):
         if not files:
             empty = self._spark.createDataFrame([], schema)
             return self._selected(empty if asked.where is None else matching(empty, asked.where))
-        paths = [str(file.path) for file in files]
-        frame = reader(self._spark).schema(schema).option("basePath", str(asked.folder)).parquet(*paths)
+        paths = [file.path for file in files]
+        frame, order = read_files(self._spark, asked.folder, paths, schema, ordered=True)
         found = frame if asked.where is None else matching(frame, asked.where)
-        file = frame.metadataColumn("_metadata")
-        found = self._selected(found.orderBy(file["file_path"], file["row_index"]))
+        found = self._selected(found.orderBy(*order))
         return found if limit is None or limit > _MOST_SORTED_ROWS else found.limit(limit)
 
     def _selected(self, frame: DataFrame) -> DataFrame:

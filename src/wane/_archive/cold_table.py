@@ -1,4 +1,4 @@
-"""The folder of an archive, with one Delta Lake table for each table whose rows it holds.
+"""The folder, or prefix of an object store, of an archive, with one Delta Lake table for each table whose rows it holds.
 
 Every change is one atomic commit. A sweep commits to a table once: its number is an application transaction, and a
 second commit of it is refused, or finds that it is done. Two more application transactions go with every commit: the
@@ -12,20 +12,22 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from wane._archive.content import Shape
-from wane._archive.extract import sync_folder
-from wane._archive.failure import writing
-from wane._archive.paths import local_path
+from wane._archive.failure import unreadable, writing
+from wane._archive.object_store import ObjectPath, reason, storage_options
+from wane._archive.paths import ColdPath, cold_path, local_path, remove_tree, sync_folder
 from wane._archive.types import KEY, MONTH, PARENT, SWEEP, VERSION
-from wane._contract.archive_path import archive_folder
+from wane._contract.archive_path import archive_location
 from wane._contract.model import Contract
 from wane._contract.refused import Refused
 from wane._leases import Lease
@@ -39,21 +41,22 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LOG = "_delta_log"
 _FORMAT = 1
 _ATTEMPTS = 5
+_RACING = 4
 _CONFIGURATION = {"delta.dataSkippingStatsColumns": SWEEP}
 """In files that Delta Lake itself writes, when copies are removed, the log gets statistics of the sweep column only."""
 
 
-def root_of(contract: Contract) -> Path:
-    """Return the folder of a contract's archive; raise ArchiveError if it names none."""
+def root_of(contract: Contract) -> ColdPath:
+    """Return the folder or prefix of a contract's archive; raise ArchiveError if it names none."""
     if contract.archive_url is None:
         raise ArchiveError("the contract names no archive", 'add `[archive]` with `url = "./archive"`')
     return folder_of(contract.archive_url, None if contract.path is None else contract.path.parent)
 
 
-def folder_of(url: str, base: Path | None) -> Path:
-    """Return the folder that an archive's URL means. Relative paths start at the contract's folder."""
+def folder_of(url: str, base: Path | None) -> ColdPath:
+    """Return the folder or prefix that an archive's URL means. Relative paths start at the contract's folder."""
     try:
-        return archive_folder(url, base)
+        return cold_path(archive_location(url, base))
     except Refused as problem:
         raise ArchiveError(problem.message, problem.fix) from None
 
@@ -66,12 +69,14 @@ def _gone(copies: Sequence[tuple[str, str]], *, follows: bool) -> pa.Table:
     return pa.table({"key": pa.array(keys, pa.string()), "version": pa.array(versions, pa.string())})
 
 
-def _log_files(log: Path) -> object:
+def _log_files(log: ColdPath) -> object:
     """List the files of a log, each with what changes when it is written anew; None if there is no log."""
     try:
+        if not isinstance(log, Path):
+            return {(path.name, path.stat()) for path in log.iterdir() if path.is_file()} or None
         with os.scandir(log) as entries:
             stats = [(entry.name, entry.stat()) for entry in entries]
-    except OSError:
+    except (OSError, ArchiveError):
         return None  # Opening the table reports what is wrong.
     return {(name, found.st_ino, found.st_size, found.st_mtime_ns) for name, found in stats}
 
@@ -86,7 +91,7 @@ def _folder_name(table: str) -> str:
 class ColdTable:
     """One table of an archive."""
 
-    def __init__(self, root: Path, name: str, origin: str) -> None:
+    def __init__(self, root: ColdPath, name: str, origin: str) -> None:
         self.name = name
         self.folder = root / _folder_name(name)
         self.origin = origin
@@ -120,25 +125,34 @@ class ColdTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            if not self.folder.is_dir():
-                if self.folder.exists():
-                    raise ArchiveError(f"{self.folder} is a file", "name a folder as the archive's url")
-                return None
+            if not isinstance(self.folder, ObjectPath):
+                if not self.folder.is_dir():
+                    if self.folder.exists():
+                        raise ArchiveError(f"{self.folder} is a file", "name a folder as the archive's url")
+                    return None
+                if not any(self.folder.iterdir()):
+                    return None
+            # Before an object store is listed: this fails if there is no bucket, and a listing is empty.
+            if DeltaTable.is_deltatable(str(self.folder), storage_options(self.folder)):
+                return self._delta()
             if not any(self.folder.iterdir()):
                 return None
-            if not DeltaTable.is_deltatable(str(self.folder)):
-                raise ArchiveError(
-                    f"{self.folder} is not a Delta Lake table: it has files, and no {LOG}",
-                    f"restore {LOG} from a backup if the archive was here; else name another folder, or empty this one",
-                )
-            return DeltaTable(str(self.folder))
+            raise ArchiveError(
+                f"{self.folder} is not a Delta Lake table: it has files, and no {LOG}",
+                f"restore {LOG} from a backup if the archive was here; else name another folder, or empty this one",
+            )
         except OSError as problem:
-            raise ArchiveError(f"{self.folder} cannot be read: {problem.strerror}") from problem
+            raise unreadable(self.folder, problem) from problem
         except DeltaError as problem:
             raise ArchiveError(
                 f"the log of {self.folder} cannot be read: {problem}",
                 f"restore {self.folder / LOG} from a backup: it names the files that hold archived rows",
             ) from problem
+
+    def _delta(self) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(self.folder), storage_options=storage_options(self.folder))
 
     def require(self) -> DeltaTable:
         """Open the table as it is now; raise ArchiveError if there is none yet."""
@@ -199,7 +213,8 @@ class ColdTable:
             probe.unlink()
         except OSError as problem:
             raise ArchiveError(
-                f"the archive {self.folder} cannot be written: {problem.strerror}", "check its permissions and the disk"
+                f"the archive {self.folder} cannot be written: {reason(problem)}",
+                "check its permissions and the disk",
             ) from problem
 
     def ensure(self, shape: Shape, *, follows: bool) -> None:
@@ -213,6 +228,7 @@ class ColdTable:
         table = self.open()
         with writing(self.folder):
             if table is None:
+                require_conditional_puts(self.folder)
                 DeltaTable.create(
                     str(self.folder),
                     Schema(fields),
@@ -220,14 +236,15 @@ class ColdTable:
                     name=self.name,
                     description=self._description,
                     configuration=_CONFIGURATION,
+                    storage_options=storage_options(self.folder),
                 )
                 return
             known = {field.name for field in table.schema().fields}
             added = [field for field in fields if field.name not in known]
             if not _CONFIGURATION.items() <= table.metadata().configuration.items():
-                DeltaTable(str(self.folder)).alter.set_table_properties(_CONFIGURATION)
+                self._delta().alter.set_table_properties(_CONFIGURATION)
             if added:
-                DeltaTable(str(self.folder)).alter.add_columns(added)
+                self._delta().alter.add_columns(added)
 
     def _application(self, writer: str) -> str:
         return f"wane:{self.origin}:{writer}"
@@ -393,15 +410,45 @@ class ColdTable:
     def active(self) -> set[str]:
         """Return the paths of the files that make up the table now."""
         table = self.open()
-        return set() if table is None else {os.path.realpath(local_path(one)) for one in table.file_uris()}
+        return set() if table is None else {str(cold_path(local_path(one)).resolve()) for one in table.file_uris()}
 
     def sync(self) -> None:
         """Make sure that what was committed survives a power cut: hot rows are deleted because of it."""
         log = self.folder / LOG
-        newest = max(log.glob("*.json"))
-        handle = os.open(newest, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        sync_folder(log)
+        if isinstance(log, Path):
+            sync_folder(max(log.glob("*.json")))
+            sync_folder(log)
+
+
+def require_conditional_puts(folder: ColdPath) -> None:
+    """Raise if an object store lets the second of two writers overwrite the commit of the first.
+
+    Some that speak S3's protocol ignore the condition of a put. Several threads commit from one state, at the same
+    time, to a table of no rows: all of their commits must be in its log.
+    """
+    from deltalake import DeltaTable, Field
+    from deltalake.schema import PrimitiveType, Schema
+
+    if isinstance(folder, Path):
+        return
+    probe = folder.parent / f".wane-{uuid.uuid4().hex}"
+    options = storage_options(probe)
+    nothing = Schema([Field("nothing", PrimitiveType("long"))])
+    try:
+        DeltaTable.create(str(probe), nothing, storage_options=options)
+        handles = [DeltaTable(str(probe), storage_options=options) for _ in range(_RACING)]
+        start = threading.Barrier(_RACING)
+
+        def commit(handle: DeltaTable) -> None:
+            start.wait()
+            handle.create_write_transaction([], "append", nothing)
+
+        with ThreadPoolExecutor(_RACING) as pool:
+            list(pool.map(commit, handles))
+        if DeltaTable(str(probe), storage_options=options).version() < _RACING:
+            raise ArchiveError(
+                f"the object store of {folder.parent} ignores conditional puts, so that writers overwrite each other's commits",
+                "use one that honours If-None-Match, or a newer version of this one",
+            )
+    finally:
+        remove_tree(probe)

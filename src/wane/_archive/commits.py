@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wane._archive.cold_table import LOG, ColdTable
+from wane._archive.paths import ColdPath
 from wane._archive.sql_log import ArchiveLog, Recorded
 from wane._db import Store
 from wane._db.transaction import Transaction
@@ -31,7 +31,7 @@ class Seen:
     table: str
     commits: int
     version: int
-    log: Path
+    log: ColdPath
 
 
 def seen(colds: Iterable[ColdTable]) -> list[Seen]:
@@ -56,7 +56,7 @@ def record(transaction: Transaction, commits: Sequence[Seen]) -> None:
         log.record(one.table, one.commits, one.version)
 
 
-def entry_file(log: Path, version: int) -> Path:
+def entry_file(log: ColdPath, version: int) -> ColdPath:
     """Return the file of one entry of a log."""
     return log / f"{version:020d}.json"
 

@@ -8,10 +8,9 @@ the old files. Files of a sweep that is not done are left alone, because its evi
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +19,15 @@ import pyarrow.parquet as pq
 
 from wane._archive.cold_table import ColdTable
 from wane._archive.comparison import checks, shape_of
-from wane._archive.extract import sync_folder
+from wane._archive.content import Shape
 from wane._archive.failure import is_full, unwritable, writing
 from wane._archive.files import ColdFile, NewFile, Replacement, listing
+from wane._archive.frames import read_files, write_objects
 from wane._archive.journal import ArchivedSweep
 from wane._archive.journal_jobs import COMPACT
 from wane._archive.model import CompactedTable
-from wane._archive.paths import reader
+from wane._archive.object_store import ObjectPath
+from wane._archive.paths import ColdPath, remove_tree, source, sync_folder
 from wane._archive.statistics import statistics
 from wane._archive.types import KEY, MONTH, PARENT
 from wane._archive.upkeep import Upkeep
@@ -124,30 +125,13 @@ class Compaction:
             raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder")
         executor = self.upkeep.context.executor
         executor.spark()
-        staging = cold.folder / f"{STAGING}{job:010d}-{uuid.uuid4().hex[:8]}"
-        try:
-            self._sorted(cold, handle, files).write.option("compression", "zstd").option(
-                "parquet.block.size", str(GROUP_BYTES)
-            ).parquet(str(staging))
-        except Exception as problem:
-            shutil.rmtree(staging, ignore_errors=True)
-            if is_full(problem):
-                raise unwritable(cold.folder, problem) from problem
-            first = str(problem).strip().partition("\n")[0]
-            raise SparkError(f"compacting {cold.name} failed on Spark: {first}", "nothing was changed") from problem
+        rows, shape = self._sorted(cold, handle, files), shape_of(handle)
+        with _compacting(cold):
+            paths = _write(rows, cold.folder, files[0].month, job, shape)
         with writing(cold.folder):
-            added = [
-                _moved(
-                    cold,
-                    part,
-                    f"{MONTH}={files[0].month}/compact-{job:010d}-{number:06d}-{uuid.uuid4().hex[:12]}.parquet",
-                    self.upkeep.contract.archive_statistics(cold.name),
-                )
-                for number, part in enumerate(sorted(staging.glob("part-*.parquet")))
-            ]
+            texts = self.upkeep.contract.archive_statistics(cold.name)
+            added = [_new_file(cold, path, files[0].month, texts) for path in paths]
         added = [file for file in added if file.rows]
-        shutil.rmtree(staging, ignore_errors=True)
-        shape = shape_of(handle)
         before = checks(executor, cold.folder, [file.path for file in files], shape)
         if checks(executor, cold.folder, [file.path for file in added], shape) != before:
             raise Unproven(f"compacting {cold.name} changed rows", "nothing was committed; run it again")
@@ -157,13 +141,8 @@ class Compaction:
         from pyspark.sql.types import StructType
 
         schema = StructType.fromJson(json.loads(handle.schema().to_json()))
-        paths = [str(cold.folder / file.path) for file in files]
-        read = (
-            reader(self.upkeep.context.executor.spark())
-            .schema(schema)
-            .option("basePath", str(cold.folder))
-            .parquet(*paths)
-        )
+        paths = [cold.folder / file.path for file in files]
+        read, _ = read_files(self.upkeep.context.executor.spark(), cold.folder, paths, schema)
         pieces = max(1, -(-sum(file.bytes for file in files) // self.upkeep.contract.upkeep.file_bytes))
         order = self._order(cold.name, read.columns)
         spread = read.drop(MONTH)
@@ -185,17 +164,48 @@ def _rows(months: Sequence[Sequence[ColdFile]]) -> int:
     return sum(file.rows for files in months for file in files)
 
 
-def _moved(cold: ColdTable, part: Path, path: str, texts: Sequence[str]) -> NewFile:
-    """Sync a file that Spark wrote to disk and move it beside the table's other files."""
-    handle = os.open(part, os.O_RDONLY)
+@contextmanager
+def _compacting(cold: ColdTable) -> Iterator[None]:
     try:
-        os.fsync(handle)
+        yield
+    except ArchiveError:
+        raise
+    except Exception as problem:
+        if is_full(problem):
+            raise unwritable(cold.folder, problem) from problem
+        first = str(problem).strip().partition("\n")[0]
+        raise SparkError(f"compacting {cold.name} failed on Spark: {first}", "nothing was changed") from problem
+
+
+def _write(rows: DataFrame, folder: ColdPath, month: str, job: int, shape: Shape) -> list[str]:
+    """Write rows to files beside the table's other ones; return their paths below the folder."""
+    if isinstance(folder, ObjectPath):
+        return write_objects(rows, folder, shape, lambda number: _path(month, job, number))
+    staging = folder / f"{STAGING}{job:010d}-{uuid.uuid4().hex[:8]}"
+    try:
+        rows.write.option("compression", "zstd").option("parquet.block.size", str(GROUP_BYTES)).parquet(str(staging))
+        with writing(folder):
+            parts = sorted(staging.glob("part-*.parquet"))
+            return [_moved(folder, part, _path(month, job, number)) for number, part in enumerate(parts)]
     finally:
-        os.close(handle)
-    target = cold.folder / path
+        remove_tree(staging)
+
+
+def _path(month: str, job: int, number: int) -> str:
+    return f"{MONTH}={month}/compact-{job:010d}-{number:06d}-{uuid.uuid4().hex[:12]}.parquet"
+
+
+def _moved(folder: Path, part: Path, path: str) -> str:
+    """Sync a file that Spark wrote to disk and move it beside the table's other files."""
+    sync_folder(part)
+    target = folder / path
     target.parent.mkdir(exist_ok=True)
     part.rename(target)
     sync_folder(target.parent)
-    footer = pq.read_metadata(target)
-    month = path.partition("/")[0].removeprefix(f"{MONTH}=")
-    return NewFile(path, month, footer.num_rows, target.stat().st_size, json.dumps(statistics(footer, texts)))
+    return path
+
+
+def _new_file(cold: ColdTable, path: str, month: str, texts: Sequence[str]) -> NewFile:
+    written = cold.folder / path
+    footer = pq.read_metadata(source(written))
+    return NewFile(path, month, footer.num_rows, written.stat().st_size, json.dumps(statistics(footer, texts)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 from wane._archive import content
 from wane._archive.content import Checks, Shape
 from wane._archive.failure import answering, answers
+from wane._archive.paths import ColdPath, cold_path, source
 from wane._archive.types import MONTH
 from wane.errors import Unproven
 
@@ -27,7 +27,7 @@ def shape_of(table: DeltaTable) -> list[list[str]]:
     return [[field.name, str(field.type.type)] for field in table.schema().fields if field.name != MONTH]
 
 
-def groups(path: Path, shape: Shape) -> Iterator[pa.Table]:
+def groups(path: ColdPath, shape: Shape) -> Iterator[pa.Table]:
     """Read some columns of a file, one row group at a time, each as the type that the table has; verify every page's
     checksum.
 
@@ -35,7 +35,7 @@ def groups(path: Path, shape: Shape) -> Iterator[pa.Table]:
     later than its file is NULL. Raise Unproven if the file cannot be read.
     """
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
+        with pq.ParquetFile(source(path), page_checksum_verification=True) as opened:
             known = opened.schema_arrow.names
             wanted = [name for name, _ in shape if name in known]
             for group in range(opened.num_row_groups):
@@ -52,17 +52,17 @@ def _fitted(table: pa.Table, shape: Shape) -> pa.Table:
     return pa.table(made)
 
 
-def checks(executor: ArchiveExecutor, folder: Path, paths: Sequence[str], shape: Shape) -> Checks:
+def checks(executor: ArchiveExecutor, folder: ColdPath, paths: Sequence[str], shape: Shape) -> Checks:
     """Compute the checks of all rows that some files hold together."""
     answered = answers(executor.run(partial(_read, str(folder), list(paths), shape), len(paths)))
     return sum((Checks(*one["checks"]) for one in answered), Checks())
 
 
 def _read(folder: str, paths: Sequence[str], shape: Shape, number: int) -> str:
-    return answering(lambda: _checked(Path(folder) / paths[number], shape))
+    return answering(lambda: _checked(cold_path(folder) / paths[number], shape))
 
 
-def _checked(path: Path, shape: Shape) -> dict[str, Any]:
+def _checked(path: ColdPath, shape: Shape) -> dict[str, Any]:
     found = Checks()
     for table in groups(path, shape):
         found += content.check(table, shape, strict=True)

@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from wane._archive import executor
 from wane._archive.cold_table import ColdTable, root_of
 from wane._archive.executor import ArchiveExecutor
+from wane._archive.paths import ColdPath
 from wane._archive.sql_log import ArchiveLog
 from wane._contract.model import Contract
 from wane._contract.names import TableName
@@ -62,7 +62,7 @@ class ArchiveContext:
     # The archive's tables
 
     @property
-    def root(self) -> Path:
+    def root(self) -> ColdPath:
         """Return the archive's folder."""
         return root_of(self.contract)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 
 from wane._archive import content
 from wane._archive.content import Shape
+from wane._archive.paths import ColdPath, source
 from wane._archive.sql_evict import Copy, Following
 from wane._archive.types import KEY, PARENT, VERSION
 from wane.errors import ArchiveError
@@ -56,7 +56,7 @@ class Copies:
 
 
 def pages(
-    folders: Sequence[Path],
+    folders: Sequence[ColdPath],
     active: Sequence[set[str]],
     manifest: Any,
     columns: Sequence[str],
@@ -91,7 +91,7 @@ def _versions(table: Any, shape: Shape | None) -> list[str]:
     return [digest.hex() for digest in content.row_digests(table, shape)]
 
 
-def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> Iterator[Any]:
+def _read(folder: ColdPath, active: set[str], part: Any, columns: Sequence[str]) -> Iterator[Any]:
     for file in part["files"]:
         path = (folder / file["path"]).resolve()
         if str(path) not in active:
@@ -99,6 +99,6 @@ def _read(folder: Path, active: set[str], part: Any, columns: Sequence[str]) -> 
                 f"{path} is no longer a part of the archive",
                 "another program rewrote the archive while a sweep of it was unfinished: restore that version of it, then run again",
             )
-        with pq.ParquetFile(path) as opened:
+        with pq.ParquetFile(source(path)) as opened:
             for batch in opened.iter_batches(_AT_ONCE, columns=list(dict.fromkeys(columns))):
                 yield pa.Table.from_batches([batch])

@@ -11,12 +11,12 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wane._archive import staging
 from wane._archive.content import Checks, Shape
 from wane._archive.failure import raised
+from wane._archive.paths import ColdPath
 from wane._archive.second_reader import read_by_spark
 from wane._archive.session import session
 from wane._archive.staging import Choice, StagedPart
@@ -53,7 +53,7 @@ class ArchiveExecutor(Protocol):
     def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
         """Return the checks of all rows of some files, read by another implementation than the one that wrote them."""
 
-    def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
+    def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:
         """Write the archived rows that are chosen to a new folder; return how many rows each piece of them has."""
 
 
@@ -74,7 +74,7 @@ class SparkExecutor:
     def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
         return read_by_spark(self.spark(), paths, shape, whole_keys=whole_keys)
 
-    def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: Path, piece_rows: int) -> list[int]:
+    def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:
         return staging.stage(self.spark(), parts, choice, folder, piece_rows, self._settings)
 
 

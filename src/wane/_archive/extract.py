@@ -9,13 +9,11 @@ archive.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +23,7 @@ import pyarrow.parquet as pq
 from wane._archive import assembly, content
 from wane._archive.content import Checks, Shape
 from wane._archive.failure import answering
+from wane._archive.paths import ColdPath, cold_path, source, sync_file, sync_folder
 from wane._archive.reader import Reader, Source, open_reader
 from wane._archive.sql import RANGE
 from wane._archive.statistics import statistics
@@ -77,7 +76,7 @@ class CopyJob:
 
 def copy_ranges(job: CopyJob, number: int) -> str:
     """Copy the ranges of one task; return their manifests, or what went wrong, as JSON."""
-    return answering(lambda: {"manifests": _copy(job, job.tasks[number])}, Path(job.parts[0].folder).parent)
+    return answering(lambda: {"manifests": _copy(job, job.tasks[number])}, cold_path(job.parts[0].folder).parent)
 
 
 def _copy(job: CopyJob, ranges: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
@@ -90,7 +89,7 @@ def _copy(job: CopyJob, ranges: Sequence[tuple[int, str]]) -> list[dict[str, Any
 
 
 def _copy_part(reader: Reader, job: CopyJob, part: PartJob, number: int, bounds: str, attempt: str) -> dict[str, Any]:
-    files = _Files(Path(part.folder), f"sweep-{job.sweep:010d}-{number:06d}-{attempt}.parquet", part.statistics)
+    files = _Files(cold_path(part.folder), f"sweep-{job.sweep:010d}-{number:06d}-{attempt}.parquet", part.statistics)
     try:
         for table in _tables(reader, part, job.sweep, bounds):
             files.write(table)
@@ -176,7 +175,7 @@ def _explain(reader: Reader, part: PartJob, bounds: str) -> None:
 class _Files:
     """The files of one part of one range: one for each month."""
 
-    def __init__(self, folder: Path, name: str, statistics: Sequence[str]) -> None:
+    def __init__(self, folder: ColdPath, name: str, statistics: Sequence[str]) -> None:
         self._folder = folder
         self._name = name
         self._statistics = statistics
@@ -200,7 +199,7 @@ class _Files:
 
 
 class _File:
-    def __init__(self, folder: Path, path: str, month: str, schema: pa.Schema) -> None:
+    def __init__(self, folder: ColdPath, path: str, month: str, schema: pa.Schema) -> None:
         self._path = folder / path
         self._answer: dict[str, Any] = {"path": path, "month": month, "rows": 0, "groups": []}
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -232,14 +231,11 @@ class _File:
         if self._pending:
             self._flush()
         self._writer.close()
-        self._sink.flush()
-        os.fsync(self._sink.fileno())
-        if hasattr(os, "posix_fadvise"):  # What is read back comes from the disk then, and not from memory.
-            os.posix_fadvise(self._sink.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        sync_file(self._path, self._sink)
         self._sink.close()
         for folder in (self._path.parent, self._path.parent.parent):
             sync_folder(folder)
-        footer = pq.read_metadata(self._path)
+        footer = pq.read_metadata(source(self._path))
         written = json.dumps(statistics(footer, texts))
         return {**self._answer, "bytes": self._path.stat().st_size, "statistics": written}
 
@@ -250,12 +246,3 @@ class _File:
                 self._writer.close()
             with suppress(OSError):
                 self._sink.close()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make sure that a new name in a folder survives a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

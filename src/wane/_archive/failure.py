@@ -19,6 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from wane import errors
+from wane._archive.object_store import REMEDY, reason
+from wane._archive.paths import ColdPath, cold_path
 from wane.errors import ArchiveError, Locked, Unreachable, WaneError
 
 _TRANSIENT = (Unreachable, Locked)
@@ -36,19 +38,26 @@ def is_full(problem: object) -> bool:
     return os.strerror(errno.ENOSPC) in str(problem)
 
 
-def unwritable(folder: Path | str, why: object) -> ArchiveError:
+def unwritable(folder: ColdPath | str, why: object) -> ArchiveError:
     """Return the error for a folder that the file system refuses to write to."""
-    reason = " ".join(str(why).split())
-    if is_full(reason):
-        reason = os.strerror(errno.ENOSPC)
-    return ArchiveError(
-        f"{folder} cannot be written: {reason}",
-        "free space on its file system, or check its permissions, and run again; nothing is lost",
-    )
+    why = os.strerror(errno.ENOSPC) if is_full(why) else reason(why)
+    return ArchiveError(f"{folder} cannot be written: {why}", f"{_remedy(folder)}, and run again; nothing is lost")
+
+
+def unreadable(folder: ColdPath, why: object) -> ArchiveError:
+    """Return the error for a folder that the file system refuses to read."""
+    hint = "" if isinstance(folder, Path) else _remedy(folder)
+    return ArchiveError(f"{folder} cannot be read: {reason(why)}", hint)
+
+
+def _remedy(folder: ColdPath | str) -> str:
+    if isinstance(cold_path(str(folder)), Path):
+        return "free space on its file system, or check its permissions"
+    return REMEDY
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing(folder: ColdPath) -> Iterator[None]:
     """Raise ArchiveError if the file system refuses what is written below a folder.
 
     A conflict of two commits is raised unchanged.
@@ -65,7 +74,7 @@ def writing(folder: Path) -> Iterator[None]:
         raise unwritable(folder, problem) from problem
 
 
-def answering(work: Callable[[], dict[str, Any]], folder: Path | str = "the archive") -> str:
+def answering(work: Callable[[], dict[str, Any]], folder: ColdPath | str = "the archive") -> str:
     """Run a task's work, which may write to a folder, and return its answer as JSON.
 
     Raise TransientFailure if Spark should run it again.
@@ -77,7 +86,7 @@ def answering(work: Callable[[], dict[str, Any]], folder: Path | str = "the arch
         if isinstance(problem, _TRANSIENT):
             raise TransientFailure(json.dumps(answer)) from None
     except OSError as problem:
-        refused = unwritable(problem.filename or folder, problem.strerror or problem)
+        refused = unwritable(problem.filename or folder, problem)
         answer = {"error": "ArchiveError", "message": refused.message, "hint": refused.hint}
     except pa.ArrowException as problem:
         answer = {"error": "ArchiveError", "message": f"the rows cannot be stored: {problem}"}

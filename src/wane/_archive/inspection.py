@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -15,6 +14,7 @@ from wane._archive.cold_table import ColdTable
 from wane._archive.failure import answering, answers
 from wane._archive.files import listing
 from wane._archive.model import ColdStatus, Proof
+from wane._archive.paths import ColdPath, cold_path, source
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -65,14 +65,14 @@ def proof(run: Run, cold: ColdTable, table: DeltaTable) -> Proof:
 
 
 def _read(folder: str, files: list[dict[str, Any]], number: int) -> str:
-    return answering(lambda: _counted(Path(folder), files[number]))
+    return answering(lambda: _counted(cold_path(folder), files[number]))
 
 
-def _counted(folder: Path, file: dict[str, Any]) -> dict[str, Any]:
+def _counted(folder: ColdPath, file: dict[str, Any]) -> dict[str, Any]:
     path = folder / unquote(file["path"])
     rows = 0
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
+        with pq.ParquetFile(source(path), page_checksum_verification=True) as opened:
             for batch in opened.iter_batches():
                 rows += len(batch)
                 batch.validate(full=True)

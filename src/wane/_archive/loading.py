@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice, repeat
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from wane._archive.dialects import archive_dialect, restore_dialect
 from wane._archive.failure import answering
 from wane._archive.journal import Journal
 from wane._archive.journal_restore import JournaledPiece, OnConflict, RestoreJournal
+from wane._archive.paths import ColdPath, cold_path, source
 from wane._archive.reader import Source
 from wane._archive.sql_restore import (
     Brought,
@@ -245,7 +245,7 @@ class _Load:
 
 def _families(job: LoadJob, number: int, archive: ArchiveDialect) -> Iterator[RowFamily]:
     """Yield the rows of a piece in the order of their keys, each with what left with it."""
-    folder, checked = Path(job.folder), archive.checksums
+    folder, checked = cold_path(job.folder), archive.checksums
     following = [_Following(_rows(job, folder, part, number, checked)) for part in range(1, len(job.targets))]
     for _, row in _rows(job, folder, 0, number, checked):
         yield RowFamily((row, *(one for stream in following for one in stream.of(row.key))))
@@ -271,7 +271,7 @@ def _versions(batch: pa.RecordBatch, target: Target) -> list[str]:
     return list(content.checksums(pa.table(typed), [[one.name, one.kind] for one in target.columns]).to_pylist())
 
 
-def _rows(job: LoadJob, folder: Path, part: int, piece: int, checked: bool) -> Iterator[tuple[str, ColdRow]]:
+def _rows(job: LoadJob, folder: ColdPath, part: int, piece: int, checked: bool) -> Iterator[tuple[str, ColdRow]]:
     """Yield the rows of one part of a piece, each with the key that it is sorted by.
 
     `checked`: whether a row's version is made of the values that it was archived with; then raise Unproven for a row
@@ -283,7 +283,7 @@ def _rows(job: LoadJob, folder: Path, part: int, piece: int, checked: bool) -> I
         sweep: tuple(one for one in target.columns if one.name not in missing) for sweep, missing in lacking.items()
     }
     for file in files(folder, part, piece):
-        with pq.ParquetFile(file) as opened:
+        with pq.ParquetFile(source(file)) as opened:
             for batch in opened.iter_batches(_AT_ONCE, columns=names):
                 versions = _versions(batch, target) if checked else repeat(None)
                 columns_of = (batch.column(name).to_pylist() for name in names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from wane._archive.cold_table import ColdTable
 from wane._archive.condition import matching
-from wane._archive.paths import reader
+from wane._archive.frames import read_files
 from wane._archive.plain_condition import PlainCondition
 from wane._archive.skipping import all_files, without_others
 from wane.errors import WrongArgument
@@ -23,10 +23,10 @@ def frame(spark: SparkSession, cold: ColdTable, condition: PlainCondition | None
 
     table = cold.require()
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    files = [str(file.path) for file in without_others(all_files(cold, table), condition)]
+    files = [file.path for file in without_others(all_files(cold, table), condition)]
     if not files:
         return spark.createDataFrame([], schema)
-    return reader(spark).schema(schema).option("basePath", str(cold.folder)).parquet(*files)
+    return read_files(spark, cold.folder, files, schema)[0]
 
 
 def narrowed(frame: DataFrame, *, where: str | None, columns: Sequence[str] | None, limit: int | None) -> DataFrame:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from wane._archive.archiver import Archiver
 from wane._archive.cold_table import LOG, ColdTable
@@ -18,6 +17,7 @@ from wane._archive.context import ArchiveContext
 from wane._archive.journal import Journal, Journaled, State
 from wane._archive.journal_jobs import COMPACT, EXPIRE, Job, Jobs
 from wane._archive.journal_restore import RestoreJournal, RestoreState
+from wane._archive.paths import cold_path
 from wane._archive.sql_log import ArchiveLog, Recorded
 from wane._archive.sweep import TableSweep, Tally
 from wane._archive.upkeep import Upkeep, read_changes
@@ -270,8 +270,8 @@ class Repair:
                     ranges = Journal(transaction).ranges(sweep.id)
                 manifests = [one.manifest for one in ranges if one.manifest is not None]
                 folders = [self.upkeep.cold(name).folder for name in sweep.parts or (cold.name,)]
-                paths = [Path(file.path) for file in files_of(folders, manifests)]
-                there = [path for path in paths if path.is_file() and path.is_relative_to(cold.folder)]
+                paths = [cold_path(file.path) for file in files_of(folders, manifests)]
+                there = [path for path in paths if path.is_file() and str(path).startswith(f"{cold.folder}/")]
                 if there:
                     raise ArchiveError(
                         f"files of sweep {sweep.id} of {writer}, which the log has lost, are still there: {there[0]}",

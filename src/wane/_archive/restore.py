@@ -7,15 +7,11 @@ where it says.
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 from wane._archive import staging
 from wane._archive.cold_table import ColdTable
@@ -27,6 +23,8 @@ from wane._archive.journal import Journal
 from wane._archive.journal_restore import JournaledRestore, OnConflict, RestoreJournal, RestoreState
 from wane._archive.loading import LoadJob, compare_piece, load_piece
 from wane._archive.model import Restored
+from wane._archive.object_store import reason
+from wane._archive.paths import ColdPath, children, remove_tree, require_writable
 from wane._archive.removal import remove_copies
 from wane._archive.secret import task_source
 from wane._archive.staging import Choice
@@ -129,9 +127,9 @@ class Restorer:
             if moved:
                 self._go_on(table, restore, lease)
             else:
-                shutil.rmtree(self._staging(table) / restore.staged, ignore_errors=True)
+                remove_tree(self._staging(table) / restore.staged)
 
-    def _staging(self, table: Table) -> Path:
+    def _staging(self, table: Table) -> ColdPath:
         """Return the folder for rows of a table that are being restored."""
         root = self.context.root
         return root / _FOLDER / ColdTable(root, str(table.name), "").folder.name
@@ -237,11 +235,11 @@ class _Restore:
                     pieces=pieces,
                 )
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
             raise
         finally:
             if dry_run:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
         done = self.go_on(planned)
         assert done is not None
         return done
@@ -301,7 +299,7 @@ class _Restore:
         return tables
 
     def _compare(
-        self, tables: RestoreTables | None, folder: Path, pieces: int, on_conflict: OnConflict
+        self, tables: RestoreTables | None, folder: ColdPath, pieces: int, on_conflict: OnConflict
     ) -> Restored | None:
         """Report what a restore would do; None if it is into a side table that does not exist yet.
 
@@ -344,7 +342,7 @@ class _Restore:
             None,
         )
 
-    def _load(self, restore: JournaledRestore, folder: Path, pieces: list[int]) -> None:
+    def _load(self, restore: JournaledRestore, folder: ColdPath, pieces: list[int]) -> None:
         tables = self._made()
         with task_source(source_of(self.store), self.context.contract.spark) as source:
             job = LoadJob(
@@ -377,7 +375,7 @@ class _Restore:
         done, of = sum(piece.looked_at for piece in pieces), sum(piece.rows for piece in pieces)
         self.context.listener(WorkProgressed("restore", str(self.table.name), None, "row", done, of))
 
-    def _remove(self, restore: JournaledRestore, folder: Path, pieces: int) -> None:
+    def _remove(self, restore: JournaledRestore, folder: ColdPath, pieces: int) -> None:
         """Remove copies of rows that are back from the archive.
 
         The row's own copy goes first, so that a reader who sees it also sees what left with it.
@@ -388,7 +386,7 @@ class _Restore:
             for part, target in zip(self.hot.parts, self.hot.targets, strict=True):
                 remove_copies(part.cold, copies, [self.lease], follows=target.follows, why=f"restore {restore.id}")
 
-    def _restored(self, restore: JournaledRestore, folder: Path, pieces: int) -> Iterator[list[tuple[int, str]]]:
+    def _restored(self, restore: JournaledRestore, folder: ColdPath, pieces: int) -> Iterator[list[tuple[int, str]]]:
         """Yield the copies of rows that are back.
 
         Of each piece as many as the journal says, because a restore may have been cancelled.
@@ -422,12 +420,10 @@ class _Restore:
         What is chosen is staged there, also for a side table and a dry run.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.folder, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            require_writable(self.folder)
         except OSError as problem:
             raise ArchiveError(
-                f"{self.folder} cannot be written: {problem.strerror}",
+                f"{self.folder} cannot be written: {reason(problem)}",
                 "rows that are restored are staged there first: check its permissions and the disk",
             ) from problem
 
@@ -438,17 +434,17 @@ class _Restore:
         """
         needed = self.restorer._unfinished(self.table)
         if self.folder.is_dir():
-            for one in self.folder.iterdir():
+            for one in children(self.folder):
                 if needed is None or one.name != needed.staged:
-                    shutil.rmtree(one, ignore_errors=True)
+                    remove_tree(one)
 
-    def _chosen(self, folder: Path, pieces: int) -> dict[str, int]:
+    def _chosen(self, folder: ColdPath, pieces: int) -> dict[str, int]:
         return {
             part.cold.name: sum(staging.count(folder, number, piece) for piece in range(pieces))
             for number, part in enumerate(self.hot.parts)
         }
 
-    def _report(self, restore: JournaledRestore, folder: Path, pieces: int) -> Restored:
+    def _report(self, restore: JournaledRestore, folder: ColdPath, pieces: int) -> Restored:
         with self.store.transaction() as transaction:
             journal = RestoreJournal(transaction)
             found = journal.pieces(restore.id)

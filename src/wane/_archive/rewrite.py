@@ -8,13 +8,11 @@ until its whole month is due. A held row never goes.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,9 +23,9 @@ from wane._archive import content
 from wane._archive.comparison import checks, groups
 from wane._archive.content import Checks, Shape
 from wane._archive.executor import ArchiveExecutor
-from wane._archive.extract import sync_folder
 from wane._archive.failure import answering, answers
 from wane._archive.files import NewFile
+from wane._archive.paths import cold_path, source, sync_file, sync_folder
 from wane._archive.statistics import statistics
 from wane._archive.types import KEY, MONTH, PARENT, SWEEP
 from wane._contract.model import Time
@@ -102,7 +100,7 @@ def rewrite(executor: ArchiveExecutor, job: RewriteJob) -> list[RewrittenFile]:
     made = [RewrittenFile(one["path"], one["gone"], one["rest"] and NewFile(**one["rest"])) for one in answered]
     left = sum((Checks(*one["checks"]) for one in answered if one["rest"]), Checks())
     written = [one.rest.path for one in made if one.rest is not None]
-    if checks(executor, Path(job.folder), written, job.shape) != left:
+    if checks(executor, cold_path(job.folder), written, job.shape) != left:
         raise Unproven(
             f"the files that {job.name} wrote do not hold what was left", "nothing was changed; run it again"
         )
@@ -125,7 +123,7 @@ def _counting(job: RewriteJob, number: int) -> str:
 
 def _masks(job: RewriteJob, path: str) -> list[list[bool]]:
     """Decide which rows of a file go, group by group."""
-    file = Path(job.folder) / path
+    file = cold_path(job.folder) / path
     if job.parents is None:
         return [job.due.own(table) for table in groups(file, job.due.columns(job.shape))]
     links = [one for one in job.shape if one[0] in (SWEEP, PARENT)]
@@ -150,7 +148,7 @@ def _leaving(job: RewriteJob, wanted: set[tuple[int, str]]) -> set[tuple[int, st
     folder, paths, shape = job.parents
     found: set[tuple[int, str]] = set()
     for path in paths:
-        for table in groups(Path(folder) / path, job.due.columns(shape)):
+        for table in groups(cold_path(folder) / path, job.due.columns(shape)):
             pairs = zip(table[SWEEP].to_pylist(), table[KEY].to_pylist(), job.due.own(table), strict=True)
             found.update((sweep, key) for sweep, key, goes in pairs if goes and (sweep, key) in wanted)
     return found
@@ -163,20 +161,19 @@ def _rewrite(job: RewriteJob, path: str) -> dict[str, Any]:
     if gone in (0, sum(map(len, masks))):
         return answer
     new = f"{MONTH}={job.due.month}/{job.name}-{uuid.uuid4().hex[:12]}.parquet"
-    written = Path(job.folder) / new
+    written = cold_path(job.folder) / new
     schema = pa.schema([(name, content.arrow_type(kind)) for name, kind in job.shape])
     left = Checks()
     with written.open("xb") as sink:
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
-            for table, mask in zip(groups(Path(job.folder) / path, job.shape), masks, strict=True):
+            for table, mask in zip(groups(cold_path(job.folder) / path, job.shape), masks, strict=True):
                 rest = table.filter(pc.invert(pa.array(mask, pa.bool_()))).combine_chunks()
                 if len(rest):
                     left += content.check(rest, job.shape, strict=True)
                     writer.write_table(rest, row_group_size=len(rest))
-        sink.flush()
-        os.fsync(sink.fileno())
+        sync_file(written, sink)
     sync_folder(written.parent)
-    footer = pq.read_metadata(written)
+    footer = pq.read_metadata(source(written))
     rest_file = {
         "path": new,
         "month": job.due.month,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 from wane._archive.comparison import shape_of
 from wane._archive.condition import require_short
 from wane._archive.files import ColdFile, listing
+from wane._archive.paths import ColdPath, source
 from wane._archive.plain_condition import Edges, PlainCondition, parse
 from wane._archive.types import MONTH, SWEEP
 from wane._contract.settings import SparkSettings
@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 class FileToRead:
     """A file of a table, and what the log says of it."""
 
-    path: Path
+    path: ColdPath
     logged: ColdFile
 
     @property
@@ -86,10 +86,10 @@ def without_others(files: Iterable[FileToRead], condition: PlainCondition | None
     ]
 
 
-def footer_edges(path: Path, names: Collection[str]) -> Edges:
+def footer_edges(path: ColdPath, names: Collection[str]) -> Edges:
     """Read the minima and maxima of columns from a file's footer, where they have an order that Spark agrees on."""
     try:
-        footer = pq.read_metadata(path)
+        footer = pq.read_metadata(source(path))
     except (OSError, pa.ArrowException):
         raise untrusted(path) from None
     found: dict[str, tuple[Any, Any]] = {}
@@ -108,7 +108,7 @@ def footer_edges(path: Path, names: Collection[str]) -> Edges:
     return {name: pair for name, pair in found.items() if name not in unknown}
 
 
-def untrusted(path: Path) -> Unproven:
+def untrusted(path: ColdPath) -> Unproven:
     return Unproven(f"{path} cannot be trusted", "`wane archive verify` checks all files")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ from wane._archive.cold_table import ColdTable
 from wane._archive.condition import matching, refused, spark_errors
 from wane._archive.content import Shape
 from wane._archive.failure import is_full, unwritable
-from wane._archive.paths import reader
+from wane._archive.frames import read_files, write_objects
+from wane._archive.paths import ColdPath, children, reader, source
 from wane._archive.plain_condition import PlainCondition, parse
 from wane._archive.query import frame
 from wane._archive.skipping import key_condition, kinds_of, plain_condition
@@ -78,7 +80,7 @@ def stage(
     spark: SparkSession,
     parts: Sequence[StagedPart],
     choice: Choice,
-    folder: Path,
+    folder: ColdPath,
     piece_rows: int,
     settings: SparkSettings,
 ) -> list[int]:
@@ -95,7 +97,7 @@ def stage(
         rows = _digested(_newest(found), parts[0])
         numbered = rows.withColumn(PIECE, f.pmod(f.xxhash64(KEY), f.lit(pieces)).cast("int"))
         _write(numbered, pieces, KEY, folder / "0")
-        keys = reader(spark).parquet(str(folder / "0")).select(SWEEP, f.col(KEY).alias(PARENT), PIECE)
+        keys = _staged(spark, folder / "0", pieces).select(SWEEP, f.col(KEY).alias(PARENT), PIECE)
         for number, part in enumerate(parts[1:], 1):
             if part.cold.open() is None:
                 continue
@@ -187,26 +189,47 @@ def _digests(table: pa.Table, shape: Shape, lacking: Mapping[int, frozenset[str]
     return made
 
 
-def _write(rows: DataFrame, pieces: int, by: str, folder: Path) -> None:
+def _write(rows: DataFrame, pieces: int, by: str, folder: ColdPath) -> None:
     """Write one file for each piece, sorted as its rows are, so that both can be read in step."""
     ordered = rows.repartition(pieces, PIECE).sortWithinPartitions(PIECE, by, KEY)
-    ordered.write.partitionBy(PIECE).parquet(str(folder))
+    if isinstance(folder, Path):
+        ordered.write.partitionBy(PIECE).parquet(str(folder))
+        return
+    shape = [(field.name, str(field.dataType.jsonValue())) for field in ordered.schema.fields if field.name != PIECE]
+    # By the same name whenever a task is repeated: it writes the same rows.
+    write_objects(ordered, folder, shape, lambda piece: f"{PIECE}={piece}/rows.parquet", PIECE)
 
 
-def files(folder: Path, part: int, piece: int) -> list[Path]:
+def _staged(spark: SparkSession, folder: ColdPath, pieces: int) -> DataFrame:
+    """Return the rows that were staged."""
+    if isinstance(folder, Path):
+        return reader(spark).parquet(str(folder))
+    from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+    schema = StructType().add(SWEEP, LongType()).add(KEY, StringType()).add(PIECE, IntegerType())
+    return read_files(
+        spark, folder, list(chain.from_iterable(_files(folder, piece) for piece in range(pieces))), schema
+    )[0]
+
+
+def files(folder: ColdPath, part: int, piece: int) -> list[ColdPath]:
     """Return the file of a piece; none if it has no rows."""
-    return sorted((folder / str(part) / f"{PIECE}={piece}").glob("*.parquet"))
+    return _files(folder / str(part), piece)
 
 
-def count(folder: Path, part: int, piece: int) -> int:
+def _files(folder: ColdPath, piece: int) -> list[ColdPath]:
+    return children(folder / f"{PIECE}={piece}", "*.parquet")
+
+
+def count(folder: ColdPath, part: int, piece: int) -> int:
     """Count the rows of a piece."""
-    return sum(int(pq.read_metadata(file).num_rows) for file in files(folder, part, piece))
+    return sum(int(pq.read_metadata(source(file)).num_rows) for file in files(folder, part, piece))
 
 
-def keys(folder: Path, part: int, piece: int) -> Iterator[list[tuple[int, str]]]:
+def keys(folder: ColdPath, part: int, piece: int) -> Iterator[list[tuple[int, str]]]:
     """Yield (sweep, key) of the rows of a piece, or (sweep, key of the row that they left with), in batches."""
     names = [SWEEP, PARENT if part else KEY]
     for file in files(folder, part, piece):
-        with pq.ParquetFile(file) as opened:
+        with pq.ParquetFile(source(file)) as opened:
             for batch in opened.iter_batches(columns=names):
                 yield list(zip(*(batch.column(name).to_pylist() for name in names), strict=True))

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wane._archive.commits import record, require_whole, seen
@@ -26,6 +25,7 @@ from wane._archive.extract import CopyJob, PartJob, copy_ranges
 from wane._archive.failure import arriving
 from wane._archive.journal import Journal, Journaled, JournaledRange, State
 from wane._archive.model import ArchivedRule
+from wane._archive.paths import cold_path
 from wane._archive.ranges import bounds, cut
 from wane._archive.secret import require_reachable, task_source
 from wane._archive.sql import ArchiveRows, bind_archive
@@ -238,7 +238,7 @@ class TableSweep:
         self._use_tables_of(sweep)
         manifests = self._manifests(sweep)
         known = [manifest for manifest in manifests if manifest is not None]
-        paths = [Path(file.path) for file in self._files(known)]
+        paths = [cold_path(file.path) for file in self._files(known)]
         missing = [str(path) for path in paths if not path.is_file()]
         if missing or not known or len(known) < len(manifests):
             what = f"{', '.join(missing[:_SHOWN])} is missing" if missing else "its files are no longer known"
@@ -263,7 +263,7 @@ class TableSweep:
             piece.number
             for piece in self._ranges(sweep)
             if piece.manifest is not None
-            and not all(Path(file.path).is_file() for file in self._files([piece.manifest]))
+            and not all(cold_path(file.path).is_file() for file in self._files([piece.manifest]))
         ]
 
     def _abandon(self, sweep: Journaled) -> Journaled:

@@ -21,6 +21,8 @@ from wane._archive.journal import ArchivedSweep, Journal
 from wane._archive.journal_jobs import EXPIRE, Jobs
 from wane._archive.journal_restore import RestoreJournal
 from wane._archive.model import TidiedTable
+from wane._archive.object_store import reason
+from wane._archive.paths import ColdPath, children
 from wane._archive.sql_log import ArchiveLog
 from wane._archive.trimming import first_entry, mentioned_files, trim
 from wane._archive.types import MONTH
@@ -80,13 +82,11 @@ class Tidying:
         for path in removed:
             require_running(self.upkeep.context.stop)
             try:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                _remove(path)
             except FileNotFoundError:
                 continue
             except OSError as problem:
-                raise ArchiveError(
-                    f"{path} cannot be removed: {problem.strerror}", "check its permissions"
-                ) from problem
+                raise ArchiveError(f"{path} cannot be removed: {reason(problem)}", "check its permissions") from problem
         # Before anything is called erased: the log's old entries describe files that are gone, with values of their
         # rows.
         trimmed = trim(cold, self.upkeep.store.now() - age)
@@ -94,7 +94,7 @@ class Tidying:
 
     def _find_removable(
         self, name: str, age: timedelta, sweeps: dict[int, ArchivedSweep], done: TidiedTable
-    ) -> list[Path]:
+    ) -> list[ColdPath]:
         """Find what may be removed; count in `done` how much that is, and how much has to wait."""
         cold = self.upkeep.cold(name)
         handle = cold.open()
@@ -191,27 +191,34 @@ def _idle(cold: ColdTable, handle: DeltaTable) -> list[str]:
     """Return data files in the table's folder, recognised by name, that the archive's newest state does not have."""
     active = {file.path for file in listing(handle)}
     found = []
-    for folder in sorted(cold.folder.glob(f"{MONTH}=*")):
+    for folder in children(cold.folder, f"{MONTH}=*"):
         if folder.is_symlink() or not folder.is_dir():
             continue
-        for file in sorted(folder.iterdir()):
+        for file in children(folder):
             path = f"{folder.name}/{file.name}"
             if path not in active and _OURS.fullmatch(path) and file.is_file() and not file.is_symlink():
                 found.append(path)
     return found
 
 
-def _staging(cold: ColdTable, jobs: set[int], ended: datetime) -> list[Path]:
+def _staging(cold: ColdTable, jobs: set[int], ended: datetime) -> list[ColdPath]:
     """Return folders that a compaction which died has left behind."""
     return [
         path
-        for path in sorted(cold.folder.glob(f"{STAGING}*"))
+        for path in children(cold.folder, f"{STAGING}*")
         if (made := _STAGING.fullmatch(path.name))
         and path.is_dir()
         and not path.is_symlink()
         and int(made["number"]) not in jobs
         and _changed(path) < ended
     ]
+
+
+def _remove(path: ColdPath) -> None:
+    if isinstance(path, Path) and path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _is_unfinished(number: int, sweeps: dict[int, ArchivedSweep]) -> bool:
@@ -227,5 +234,5 @@ def _is_lost(cold: ColdTable, number: int, sweep: ArchivedSweep) -> bool:
     return cold.name in sweep.wrote and cold.last_sweep(sweep.table) < number
 
 
-def _changed(path: Path) -> datetime:
+def _changed(path: ColdPath) -> datetime:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)

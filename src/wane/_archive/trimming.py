@@ -10,13 +10,13 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from wane._archive.cold_table import LOG, ColdTable
-from wane._archive.extract import sync_folder
 from wane._archive.failure import writing
+from wane._archive.object_store import reason
+from wane._archive.paths import ColdPath, source, sync_folder
 from wane.errors import ArchiveError
 
 _ENTRY = re.compile(r"(?P<version>\d{20})\.(json|checkpoint\..*parquet|crc)")
@@ -46,7 +46,7 @@ def trim(cold: ColdTable, before: datetime) -> int:
         for _, path in sorted(old):
             path.unlink(missing_ok=True)
     except OSError as problem:
-        raise ArchiveError(f"{log} cannot be trimmed: {problem.strerror}", "check its permissions") from problem
+        raise ArchiveError(f"{log} cannot be trimmed: {reason(problem)}", "check its permissions") from problem
     return len(old)
 
 
@@ -63,19 +63,19 @@ def mentioned_files(cold: ColdTable) -> set[str]:
             actions = (json.loads(line) for line in path.read_text().splitlines() if line.strip())
             found |= {action["add"]["path"] for action in actions if "add" in action}
         elif path.suffix == ".parquet":
-            with pq.ParquetFile(path) as checkpoint:
+            with pq.ParquetFile(source(path)) as checkpoint:
                 if "add" in checkpoint.schema_arrow.names:
                     added = checkpoint.read(columns=["add.path"])["add"].to_pylist()
                     found |= {one["path"] for one in added if one is not None}
     return found
 
 
-def _entries(cold: ColdTable) -> Iterator[tuple[int, Path]]:
+def _entries(cold: ColdTable) -> Iterator[tuple[int, ColdPath]]:
     for path in (cold.folder / LOG).iterdir():
         entry = _ENTRY.fullmatch(path.name)
         if entry is not None and path.is_file():
             yield int(entry["version"]), path
 
 
-def _written(path: Path) -> datetime:
+def _written(path: ColdPath) -> datetime:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from wane._archive import content
 from wane._archive.content import Checks, Shape
 from wane._archive.executor import ArchiveExecutor, Progress, unseen
 from wane._archive.failure import answering, answers
+from wane._archive.paths import ColdPath, cold_path, source
 from wane.errors import Unproven
 
 
@@ -45,7 +45,7 @@ class ProofJob:
     strict: bool
 
 
-def files_of(folders: Sequence[Path], manifests: Sequence[Any]) -> list[FileJob]:
+def files_of(folders: Sequence[ColdPath], manifests: Sequence[Any]) -> list[FileJob]:
     """Return every file of some manifests; a manifest says what was written of one range, part by part."""
     return [
         FileJob(
@@ -115,7 +115,7 @@ def _read_back(job: ProofJob, file: FileJob) -> dict[str, Any]:
     shape = job.shapes[file.part]
     checks = Checks()
     try:
-        with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
+        with pq.ParquetFile(source(cold_path(file.path)), page_checksum_verification=True) as opened:
             if opened.num_row_groups != len(file.groups):
                 raise _damaged(file, "it has other groups of rows than were written")
             for group, written in enumerate(file.groups):

@@ -8,9 +8,7 @@ read, has every recorded commit, and every file that it names exists.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,8 +20,9 @@ from wane._archive.cold_table import LOG, ColdTable
 from wane._archive.commits import entry_file
 from wane._archive.comparison import checks, shape_of
 from wane._archive.executor import ArchiveExecutor
-from wane._archive.extract import sync_folder
 from wane._archive.files import listing
+from wane._archive.object_store import reason
+from wane._archive.paths import ColdPath, sync_file, sync_folder
 from wane.errors import ArchiveError, Unproven
 
 if TYPE_CHECKING:
@@ -96,20 +95,27 @@ def write_back(cold: ColdTable, missing: Mapping[int, str]) -> None:
     try:
         log.mkdir(exist_ok=True)
         for version in sorted(missing):
-            written = log / f".wane-{uuid.uuid4().hex}"
-            try:
-                with written.open("xb") as out:
-                    out.write(missing[version].encode())
-                    out.flush()
-                    os.fsync(out.fileno())
-                written.replace(entry_file(log, version))
-            finally:
-                written.unlink(missing_ok=True)
+            _write(entry_file(log, version), missing[version].encode())
         sync_folder(log)
     except OSError as problem:
         raise ArchiveError(
-            f"{log} cannot be written: {problem.strerror}", "check its permissions and the disk, and run it again"
+            f"{log} cannot be written: {reason(problem)}", "check its permissions and the disk, and run it again"
         ) from problem
+
+
+def _write(entry: ColdPath, content: bytes) -> None:
+    """Write an entry, of which readers see nothing or all."""
+    if not isinstance(entry, Path):
+        entry.write_bytes(content)
+        return
+    written = entry.with_name(f".wane-{uuid.uuid4().hex}")
+    try:
+        with written.open("xb") as out:
+            out.write(content)
+            sync_file(written, out)
+        written.replace(entry)
+    finally:
+        written.unlink(missing_ok=True)
 
 
 def _missing_files(cold: ColdTable, table: DeltaTable) -> list[str]:
@@ -125,17 +131,17 @@ def _rebuilt(cold: ColdTable, missing: Mapping[int, str]) -> Iterator[ColdTable]
         log = whole.folder / LOG
         log.mkdir(parents=True)
         for path in _files(cold.folder / LOG):
-            shutil.copyfile(path, log / path.name)
+            (log / path.name).write_bytes(path.read_bytes())
         for version, entry in missing.items():
             entry_file(log, version).write_bytes(entry.encode())
         yield whole
 
 
-def _files(log: Path) -> list[Path]:
+def _files(log: ColdPath) -> list[ColdPath]:
     return [path for path in log.iterdir() if path.is_file()] if log.is_dir() else []
 
 
-def _read(path: Path) -> str | None:
+def _read(path: ColdPath) -> str | None:
     """Read an entry; return None if there is none, or the file is not a valid entry."""
     try:
         entry = path.read_bytes().decode()

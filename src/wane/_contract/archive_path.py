@@ -1,4 +1,4 @@
-"""Resolving an archive's URL to a folder.
+"""Resolving an archive's URL to a folder, or to a prefix of an object store.
 
 Delta Lake and Spark read paths as URLs and as glob patterns. A path that either of them would resolve to a different
 one is refused before anything is written there.
@@ -13,19 +13,24 @@ from urllib.parse import unquote
 from wane._contract.refused import Refused
 from wane._contract.variables import expand, unset_variables
 
+OBJECT_STORES = ("s3", "gs", "az")
+"""Schemes of object stores: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]\\^|\ud800-\udfff]|%[0-9A-Fa-f]{2}")
 """Characters and escapes that Delta Lake misreads or rejects anywhere in a path."""
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+_PART = re.compile(r"[A-Za-z0-9_.=-]+")
+"""What a part of a prefix consists of: characters that need no escape in a URL."""
 
 
 class UnsetVariable(Refused):
     """An archive's URL uses a variable that is not set."""
 
 
-def archive_folder(url: str, base: Path | None) -> Path:
-    """Return the folder that an archive's URL names.
+def archive_location(url: str, base: Path | None) -> Path | str:
+    """Return the folder that an archive's URL names, or the URL of a prefix of an object store.
 
-    Relative paths are resolved against `base`. Raise Refused if the URL names no usable folder.
+    Relative paths are resolved against `base`. Raise Refused if the URL names neither.
     """
     unset = unset_variables(url)
     if unset:
@@ -35,13 +40,38 @@ def archive_folder(url: str, base: Path | None) -> Path:
         )
     text = expand(url)
     scheme = _SCHEME.match(text)
+    if scheme is not None and scheme[0].lower() in [f"{one}://" for one in OBJECT_STORES]:
+        return _object_url(scheme[1].lower(), text[len(scheme[0]) :])
     if scheme is not None and scheme[1].lower() != "file":
         raise Refused(
             f"an archive at {scheme[1]}:// is not supported",
-            'write a path, for example `url = "./archive"`, or file:///…',
+            'write a path, for example `url = "./archive"`, file:///…, or an object store: s3://, gs:// or az://',
         )
-    if scheme is not None:
-        text = unquote(text[len(scheme[0]) :])
+    return _folder(text if scheme is None else unquote(text[len(scheme[0]) :]), base)
+
+
+def _object_url(scheme: str, text: str) -> str:
+    if "@" in text or "?" in text:
+        # The text is not repeated: it may be a secret.
+        raise Refused(
+            f"the archive's url ({scheme}://…) has more than a bucket and a prefix in it",
+            "credentials and settings of an object store come from the environment, not from the contract",
+        )
+    bucket, *parts = text.rstrip("/").split("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise Refused(
+            f"the archive's url names no bucket: {scheme}://{text}", f'write `url = "{scheme}://bucket/prefix"`'
+        )
+    wrong = [part for part in parts if not _PART.fullmatch(part) or part in (".", "..")]
+    if wrong:
+        raise Refused(
+            f"the archive's url has {wrong[0]!r} as a part of its prefix: {scheme}://{text}",
+            "use letters, digits and _ . = - in the parts of a prefix, with one slash between them",
+        )
+    return f"{scheme}://" + "/".join([bucket, *parts])
+
+
+def _folder(text: str, base: Path | None) -> Path:
     try:
         folder = ((base or Path()) / text).resolve()
     except (OSError, RuntimeError, ValueError) as problem:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from wane._contract.archive_path import UnsetVariable, archive_folder
+from wane._contract.archive_path import UnsetVariable, archive_location
 from wane._contract.conditions import disjoint
 from wane._contract.duration import Forever, format_duration
 from wane._contract.mistakes import Mistakes
@@ -425,7 +425,9 @@ class _Lint:
         if self.contract.archive_url is None:
             return
         try:
-            archive_folder(self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent)
+            archive_location(
+                self.contract.archive_url, None if self.contract.path is None else self.contract.path.parent
+            )
         except UnsetVariable as problem:
             self.origins.of("archive", "url").refuse(["archive", "url"], "unset-variable", problem)
         except Refused as problem:

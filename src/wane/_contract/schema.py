@@ -103,7 +103,12 @@ def json_schema() -> dict[str, Any]:
             },
             "archive": {
                 **_named(_to("ArchiveTableEntry")),
-                "properties": {"url": {**_value(Url), "description": "A path or a file URL."}},
+                "properties": {
+                    "url": {
+                        **_value(Url),
+                        "description": "A path, a file URL, or a prefix of an object store: s3://, gs:// or az://.",
+                    }
+                },
                 "description": "Where archived rows go, and how long the archive keeps those of each table.",
             },
             "partition": {**_named(_to("PartitionEntry")), "description": "PostgreSQL: tables that are partitioned."},

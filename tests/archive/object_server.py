@@ -1,0 +1,151 @@
+"""An object store that speaks S3's protocol (moto), in a process of its own, whose connections fail on request.
+
+Run as a script, it serves until its input ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import DeltaTable
+
+FAULTS = "/faults"
+
+
+@dataclass(frozen=True)
+class ObjectServer:
+    """A server that runs, and what the environment must say to reach it."""
+
+    address: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "AWS_ACCESS_KEY_ID": "test-key",
+            "AWS_SECRET_ACCESS_KEY": "test-secret",
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.address,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def ask(self, method: str, path: str, content: bytes | None = None) -> bytes:
+        headers = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(self.address + path, content, headers, method=method)
+        with urllib.request.urlopen(request) as answer:
+            return bytes(answer.read())
+
+    def bucket(self) -> str:
+        """Create a bucket; return its URL."""
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        self.ask("PUT", f"/{name}")
+        return f"s3://{name}"
+
+    @contextmanager
+    def failing(self, do: str, *, method: str = "", path: str = "", times: int = 1_000_000) -> Iterator[None]:
+        """Let requests fail: `drop` the connection before one is served, `lose` the answer of one that is, or `strip`
+        the condition of a put."""
+        fault = {"do": do, "method": method, "path": path, "times": times}
+        self.ask("POST", FAULTS, json.dumps(fault).encode())
+        try:
+            yield
+        finally:
+            self.ask("POST", FAULTS, b"{}")
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Accept the keys of known users only, of which there are none."""
+        self.ask("POST", "/moto-api/reset-auth", b"0")
+        try:
+            yield
+        finally:
+            self.ask("POST", "/moto-api/reset-auth", b"inf")
+
+    def archived(self, url: str) -> list[dict[str, Any]]:
+        """What anybody else sees who reads a table."""
+        options = {"aws_allow_http": "true"}
+        if not DeltaTable.is_deltatable(url, options):
+            return []
+        return list(DeltaTable(url, storage_options=options).to_pyarrow_table().to_pylist())
+
+
+@contextmanager
+def object_server() -> Iterator[ObjectServer]:
+    with subprocess.Popen(
+        [sys.executable, __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": "inf"},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield ObjectServer(f"http://127.0.0.1:{int(process.stdout.readline())}")
+        finally:
+            process.stdin.close()
+            process.wait()
+
+
+class _Faulty:
+    """A WSGI application in front of another one."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self._fault: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == FAULTS:
+            self._fault = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+            start_response("200 OK", [("Content-Length", "0")])
+            return [b""]
+        do = self._due(environ["REQUEST_METHOD"], environ["PATH_INFO"])
+        if do == "strip":
+            environ.pop("HTTP_IF_NONE_MATCH", None)
+        if do == "drop":
+            return self._hang_up(environ, start_response)
+        answer = self._application(environ, start_response)
+        if do != "lose":
+            return answer  # type: ignore[no-any-return]
+        for _ in answer:
+            pass
+        return self._hang_up(environ, start_response)
+
+    def _due(self, method: str, path: str) -> str | None:
+        with self._lock:
+            fault = self._fault
+            if not fault or fault["method"] not in ("", method) or fault["path"] not in path or fault["times"] <= 0:
+                return None
+            fault["times"] -= 1
+            return str(fault["do"])
+
+    def _hang_up(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        start_response("200 OK", [("Content-Length", "0")])
+        return [b""]
+
+
+def main() -> None:
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    server = make_server("127.0.0.1", 0, _Faulty(DomainDispatcherApplication(create_backend_app)), threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.port, flush=True)  # noqa: T201 - how the other process learns it
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,358 @@
+"""An archive in an object store: the same pipeline, against a server that speaks S3's protocol and whose connections fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from archive.cold import CONTRACT, cold_keeper, conserve, events, insert_events
+from archive.object_server import ObjectServer, object_server
+from archive.test_expire import GOING, KEPT, ROWS, old_events, reads
+from archive.test_full_disk import all_rows
+from archive.test_upkeep import everything, june
+from servers import Database, SqliteDatabase
+from wane._archive import tidy
+from wane._archive.cold_table import ColdTable, folder_of
+from wane._archive.object_store import ObjectPath
+from wane._archive.session import session
+from wane._keeper import open_keeper
+from wane._leases import Lease
+from wane._prune.sweep import Outcome
+from wane.errors import ArchiveError, ContractError
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ObjectServer]:
+    with object_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    for name, value in running.environment.items():
+        monkeypatch.setenv(name, value)
+    return running
+
+
+@pytest.fixture
+def url(server: ObjectServer) -> str:
+    return f"{server.bucket()}/app/cold"
+
+
+def test_a_whole_life_in_a_bucket(
+    database: Database, tmp_path: Path, server: ObjectServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(database, 40)
+    ever = all_rows(database)
+    with cold_keeper(database, tmp_path, server=server, url=url) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, ever, done=True)
+        assert len(cold.cold()) == 40
+        archive = cold.keeper.archive
+        [status, _] = archive.tables()
+        assert (status.place, status.rows) == (f"{url}/event", 40)
+        assert all(proof.problems == () for proof in archive.verify())
+        found = archive.read("event", where="id = 7", columns=["id", "body"])
+        assert list(found) == [(7, "body 7 \U0001f600")]
+        assert archive.restore("event", keys=[{"id": "7"}]).restored == {"event": 1, "event_read": 1}
+        conserve(cold, ever, done=True)
+        assert 7 in cold.hot()
+        assert 7 not in cold.cold()
+        # What the restore replaced is part of nothing, and goes when it is old enough.
+        monkeypatch.setattr(tidy, "LEAST", timedelta(0))
+        tidied = archive.tidy(older_than=timedelta(microseconds=1))
+        assert {one.outcome for one in tidied} == {Outcome.DONE}
+        assert sum(one.files for one in tidied) > 0
+        assert all(proof.problems == () for proof in archive.verify())
+        conserve(cold, ever, done=True)
+
+
+def test_rows_of_a_bucket_expire(
+    sqlite_database: SqliteDatabase, tmp_path: Path, server: ObjectServer, url: str
+) -> None:
+    old_events(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, KEPT, server=server, url=url) as cold:
+        cold.one()
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.DONE, done.message
+        left = set(range(1, ROWS + 1)) - GOING
+        assert set(cold.cold()) == left
+        assert cold.cold("event_read") == reads(left)
+        assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
+
+
+@pytest.mark.on_spark
+@pytest.mark.sampled
+def test_spark_sweeps_compacts_queries_and_restores_in_a_bucket(
+    sqlite_database: SqliteDatabase, tmp_path: Path, server: ObjectServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 0)
+    june(sqlite_database, range(1, 71))
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=url) as cold:
+        # Spark may run already; a process that begins it passes its own environment on.
+        monkeypatch.setattr(session(cold.keeper.contract.spark).sparkContext, "environment", dict(server.environment))
+        assert cold.one().outcome is Outcome.DONE
+        june(sqlite_database, range(300, 400))
+        assert cold.one().outcome is Outcome.DONE
+        before = everything(cold)
+        [compacted, _] = cold.keeper.archive.compact()
+        assert (compacted.outcome, compacted.into) == (Outcome.DONE, 1), compacted.message
+        assert everything(cold) == before
+        assert compacted.files > 1
+        archive = cold.keeper.archive
+        some = "length(body) > 0 AND id % 50 = 3"
+        found = list(archive.read("event", where=some, columns=["id", "_month"]))
+        assert found == list(archive.read("event", where="id IN (3, 53, 303, 353)", columns=["id", "_month"]))
+        assert len(found) == 4
+        frame = archive.query("event", where="id < 3")
+        assert sorted(row.id for row in frame.collect()) == [1, 2]
+        ids = set(range(1, 71)) | set(range(300, 400))
+        restored = archive.restore("event", where=some)
+        assert restored.restored["event"] == 4
+        assert set(cold.hot()) & ids == {3, 53, 303, 353}
+        assert set(cold.cold()) == ids - {3, 53, 303, 353}
+        assert [proof.problems for proof in archive.verify()] == [(), ()]
+
+
+STATES = ["planned", "written", "verified", "committed", "batch", "evicted"]
+
+
+@pytest.mark.crash
+@pytest.mark.sampled("sqlite-committed", "postgres-batch")
+@pytest.mark.parametrize("state", STATES)
+def test_a_sweep_that_was_killed_at_any_step_is_finished_in_a_bucket(
+    database: Database, tmp_path: Path, server: ObjectServer, url: str, state: str
+) -> None:
+    events(database, 20)
+    ever = all_rows(database)
+    tests = Path(__file__).parent.parent
+    with cold_keeper(database, tmp_path, server=server, url=url) as cold:
+        command = [sys.executable, "-m", "archive.killed_writer", str(tmp_path), state]
+        killed = subprocess.run(command, cwd=tests, env={**os.environ, "PYTHONPATH": str(tests)}, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        conserve(cold, ever, done=False)
+        lease = cold.keeper.store.dialect.own_table("lease")
+        database.execute(f"UPDATE {lease} SET until = '2020-01-01T00:00:00.000000Z'")
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, ever, done=True)
+        assert len(cold.cold()) == 20
+
+
+@pytest.mark.sampled("sqlite-commits-unanswered", "postgres-put")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"do": "lose", "method": "PUT", "path": "_delta_log/", "times": 2},
+        {"do": "lose", "method": "PUT", "path": "event/_month", "times": 1},
+        {"do": "drop", "method": "PUT", "times": 1},
+        {"do": "drop", "method": "GET", "times": 1},
+        {"do": "drop", "method": "HEAD", "times": 1},
+    ],
+    ids=["commits-unanswered", "file-unanswered", "put", "get", "head"],
+)
+def test_a_connection_that_is_lost_loses_no_row(
+    database: Database, tmp_path: Path, server: ObjectServer, url: str, fault: dict[str, Any]
+) -> None:
+    """A commit whose answer is lost was made: it is neither repeated nor taken for the one of another writer."""
+    events(database, 20)
+    ever = all_rows(database)
+    with cold_keeper(database, tmp_path, server=server, url=url) as cold:
+
+        def fail() -> None:
+            stack.enter_context(server.failing(**fault))
+
+        with ExitStack() as stack:
+            cold.at["planned"] = fail
+            assert cold.one().outcome is Outcome.DONE
+        conserve(cold, ever, done=True)
+        assert len(cold.cold()) == 20
+        assert len([entry for entry in history(f"{url}/event") if entry.get("wane.sweep") == "1"]) == 1
+
+
+def history(url: str) -> list[dict[str, Any]]:
+    return list(DeltaTable(url, storage_options={"aws_allow_http": "true"}).history())
+
+
+@pytest.mark.sampled("verified")
+@pytest.mark.parametrize("state", ["planned", "verified", "committed"])
+def test_credentials_that_are_withdrawn_stop_a_sweep_until_they_are_back(
+    sqlite_database: SqliteDatabase, tmp_path: Path, server: ObjectServer, url: str, state: str
+) -> None:
+    events(sqlite_database, 20)
+    ever = all_rows(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=url) as cold:
+        with ExitStack() as stack:
+            cold.at[state] = lambda: stack.enter_context(server.refusing())
+            done = cold.one()
+        assert done.outcome is Outcome.FAILED
+        assert url in done.message
+        assert "check the bucket, the credentials in the environment and the network" in done.message
+        assert "test-secret" not in done.message
+        conserve(cold, ever, done=False)
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, ever, done=True)
+
+
+def test_wrong_credentials_and_a_missing_bucket_are_named(
+    sqlite_database: SqliteDatabase, tmp_path: Path, server: ObjectServer, url: str
+) -> None:
+    events(sqlite_database, 5)
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=url) as cold, server.refusing():
+        refused = cold.one()
+        assert refused.outcome is Outcome.FAILED
+        assert "InvalidAccessKeyId" in refused.message
+        assert "credentials in the environment" in refused.message
+        assert "test-secret" not in refused.message
+    with cold_keeper(sqlite_database, tmp_path, server=server, url="s3://no-such-bucket/cold") as cold:
+        missing = cold.one()
+        assert missing.outcome is Outcome.FAILED
+        assert "s3://no-such-bucket/cold/event cannot be read: NoSuchBucket" in missing.message
+        assert len(cold.hot()) == 8
+
+
+def test_a_bucket_that_vanished_is_no_empty_archive(
+    sqlite_database: SqliteDatabase, tmp_path: Path, server: ObjectServer, url: str
+) -> None:
+    events(sqlite_database, 5)
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=url) as cold:
+        cold.one()
+        events_before = len(cold.hot())
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=f"{url}-other") as cold:
+        insert_events(sqlite_database, [6])
+        gone = cold.one()
+        assert gone.outcome is Outcome.FAILED
+        assert "the archive of event is missing" in gone.message
+        assert len(cold.hot()) == events_before + 1
+
+
+def test_an_object_that_was_written_by_half_is_never_proof(
+    sqlite_database: SqliteDatabase, tmp_path: Path, server: ObjectServer, url: str
+) -> None:
+    events(sqlite_database, 20)
+    ever = all_rows(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=url) as cold:
+
+        def cut() -> None:
+            objects = [path for month in ObjectPath.read(f"{url}/event").glob("_month=*") for path in month.iterdir()]
+            for one in objects:
+                content = one.read_bytes()
+                one.write_bytes(content[: len(content) // 2])
+
+        cold.at["written"] = cut
+        done = cold.one()
+        assert done.outcome is Outcome.FAILED
+        assert "cannot be trusted" in done.message
+        conserve(cold, ever, done=True)
+        assert cold.cold() == []
+        assert cold.one().outcome is Outcome.DONE
+        conserve(cold, ever, done=True)
+        cut()
+        assert any(proof.problems for proof in cold.keeper.archive.verify())
+
+
+def test_racing_writers_all_commit_and_each_once(server: ObjectServer, url: str) -> None:
+    shape = [["id", "long"]]
+    ColdTable(ObjectPath.read(url), "event", "origin").ensure(shape, follows=False)
+
+    def commit(number: int) -> None:
+        # Every sweep is committed by two processes that each believe that it is theirs.
+        writer = f"writer {number // 2}"
+        lease = Lease(writer, "holder", 1, datetime(2026, 1, 1, tzinfo=UTC))
+        ColdTable(ObjectPath.read(url), "event", "origin").commit(writer, 1, [], [lease])
+
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = [pool.submit(commit, number) for number in range(8)]
+    table = ColdTable(ObjectPath.read(url), "event", "origin")
+    failed = [str(one.exception()) for one in outcomes if one.exception() is not None]
+    made = [entry for entry in history(f"{url}/event") if entry.get("wane.sweep") == "1"]
+    assert {table.last_sweep(f"writer {number}") for number in range(4)} <= {0, 1}
+    assert len(made) == sum(table.last_sweep(f"writer {number}") for number in range(4))
+    assert len(made) == 4, failed
+
+
+def test_a_store_that_ignores_conditions_is_refused(
+    sqlite_database: SqliteDatabase, tmp_path: Path, server: ObjectServer, url: str
+) -> None:
+    events(sqlite_database, 5)
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=url) as cold:
+        with server.failing("strip", method="PUT"):
+            refused = cold.one()
+        assert refused.outcome is Outcome.FAILED
+        assert "ignores conditional puts" in refused.message
+        assert (cold.cold(), len(cold.hot())) == ([], 8)
+        assert cold.one().outcome is Outcome.DONE
+
+
+def test_an_environment_that_turns_conditions_off_is_refused(
+    sqlite_database: SqliteDatabase, tmp_path: Path, server: ObjectServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 5)
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=url) as cold:
+        refused = cold.one()
+        assert refused.outcome is Outcome.FAILED
+        assert "AWS_S3_ALLOW_UNSAFE_RENAME is set" in refused.message
+        assert len(cold.hot()) == 8
+
+
+def test_a_log_that_lost_its_newest_commit_is_written_back_in_a_bucket(
+    sqlite_database: SqliteDatabase, tmp_path: Path, server: ObjectServer, url: str
+) -> None:
+    events(sqlite_database, 20)
+    ever = all_rows(sqlite_database)
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=url) as cold:
+        cold.one()
+        log = ObjectPath.read(f"{url}/event/_delta_log")
+        max(log.glob("*.json"), key=str).unlink()
+        assert "has lost 1 of" in cold.one().message
+        [repaired] = cold.keeper.archive.repair()
+        assert repaired.written_back == 1
+        conserve(cold, ever, done=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("s3://key:secret@bucket/cold", "has more than a bucket and a prefix"),
+        ("s3://bucket/cold?region=eu", "has more than a bucket and a prefix"),
+        ("s3://", "names no bucket"),
+        ("s3:///cold", "names no bucket"),
+        ("gs://Bucket/cold", "names no bucket"),
+        ("az://container/a//b", "as a part of its prefix"),
+        ("s3://bucket/../cold", "as a part of its prefix"),
+        ("s3://bucket/a b", "as a part of its prefix"),
+    ],
+)
+def test_urls_that_name_no_prefix_are_refused(
+    sqlite_database: SqliteDatabase, tmp_path: Path, url: str, why: str
+) -> None:
+    events(sqlite_database, 1)
+    contract = CONTRACT.format(url='"sqlite:///x.db"').replace('"cold"', f'"{url}"')
+    (tmp_path / "wane.toml").write_text(contract)
+    with pytest.raises(ContractError, match=why) as raised:
+        open_keeper(contract=tmp_path / "wane.toml")
+    assert "secret" not in str(raised.value)
+
+
+def test_prefixes_of_object_stores_are_read_without_asking_them() -> None:
+    for url in ("s3://my-bucket", "gs://my-bucket/a/b", "az://container/a=1/b_c"):
+        assert str(folder_of(f"{url}/", None)) == url
+    path = folder_of("s3://my-bucket/a", None) / "event" / "x.tar.parquet"
+    assert (path.name, path.suffix, str(path.parent)) == ("x.tar.parquet", ".parquet", "s3://my-bucket/a/event")
+
+
+def test_an_azure_archive_needs_the_name_of_its_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(ArchiveError, match="AZURE_STORAGE_ACCOUNT_NAME is not set"):
+        list(ObjectPath.read("az://container/cold").iterdir())
