@@ -88,6 +88,7 @@ $(CATALOGUE)/%/.installed: tests/catalogue/in_systems/%.txt
 
 # A system of npm. Without a lock file: what it depends on is as new as its own package allows.
 $(CATALOGUE)/%/.installed: tests/catalogue/in_systems/%.json
+	@command -v npm >/dev/null || { echo "$* needs Node.js 20 or newer, with npm" >&2; exit 1; }
 	@mkdir -p $(@D) && cp $< $(@D)/package.json
 	@echo "installing $* into $(@D)"
 	@npm install --prefix $(@D) --no-package-lock --no-audit --no-fund --loglevel error

@@ -1,7 +1,7 @@
 """Write the tables of the catalogue's page: what was proven, and which windows the contracts need.
 
-`docs/catalogue.jsonl` is what `make catalogue` recorded: one line for each system and store. With a file of new records
-as the argument, they replace those of the same systems.
+`docs/catalogue.jsonl` is what `make catalogue` recorded: one line for each system and store. `generate_catalogue.py FILE`
+first replaces the lines of those systems that were recorded in FILE.
 """
 
 from __future__ import annotations
@@ -12,43 +12,42 @@ from pathlib import Path
 from typing import Any
 
 from wane import catalogue
+from wane._findings import many
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "reference" / "catalogue.md"
 RECORD = FOLDER / "catalogue.jsonl"
 
 
-def records(file: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Read what was proven, by system and store."""
-    found = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-    return {(one["system"], one["store"]): one for one in found}
-
-
-def merge(file: Path) -> None:
-    """Replace the records of the systems that a file has."""
-    merged = records(RECORD) | records(file)
-    text = "".join(f"{json.dumps(merged[key])}\n" for key in sorted(merged))
-    RECORD.write_text(text, encoding="utf-8")
-
-
-def proofs() -> str:
-    """Write a line for each system and store."""
-    lines = ["| contracts | version | store | tables | rows | left | every table |", "|---|---|---|---|---|---|---|"]
-    for record in records(RECORD).values():
-        names = ", ".join(f"`{name}`" for name in record["contracts"])
-        version = f"{record['system']} {record['version']}{', schema only' if record.get('schema_only') else ''}"
-        store = {"sqlite": "SQLite", "postgres": "PostgreSQL"}[record["store"]]
-        numbers = f"{record['tables']} | {record['rows']} | {record['left']}"
-        lines.append(f"| {names} | {version} | {store} | {numbers} | {compared(record)} |")
-    return "\n".join(lines)
+def merge(recorded: Path) -> None:
+    """Replace the lines of systems and stores that were proven again, and append those of new ones."""
+    lines = [line for file in (RECORD, recorded) for line in file.read_text(encoding="utf-8").splitlines()]
+    latest = {(one["system"], one["store"]): line for line in lines for one in [json.loads(line)]}
+    RECORD.write_text("".join(f"{line}\n" for line in latest.values()), encoding="utf-8")
 
 
 def compared(record: dict[str, Any]) -> str:
     """Write in which rows the two differ, and why."""
     said = [
-        f"{why} ({', '.join(f'`{one}` {rows}' for one, rows in named.items())})" for why, named in record["differs"]
+        f"{why} ({many(sum(tables.values()), 'row')} of {many(len(tables), 'table')})"
+        for why, tables in record["differs"]
     ]
     return f"equal, but {'; '.join(said)}" if said else "equal"
+
+
+def proofs() -> str:
+    """Write a line for each system and store."""
+    lines = [
+        "| contracts | version | store | tables | rows | left | every table |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for record in map(json.loads, RECORD.read_text(encoding="utf-8").splitlines()):
+        names = ", ".join(f"`{name}`" for name in record["contracts"])
+        store = {"sqlite": "SQLite", "postgres": "PostgreSQL"}[record["store"]]
+        numbers = f"{record['tables']} | {record['rows']} | {record['left']}"
+        version = f"{record['system']} {record['version']}{', schema only' if record.get('schema_only') else ''}"
+        lines.append(f"| {names} | {version} | {store} | {numbers} | {compared(record)} |")
+    return "\n".join(lines)
 
 
 def windows() -> str:
@@ -72,6 +71,6 @@ def generate(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        merge(Path(argument))
+    for name in sys.argv[1:]:
+        merge(Path(name))
     PAGE.write_text(generate(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -101,6 +101,51 @@ POSTGRES = ("postgres",)
 LARAVEL = (*own("laravel-queue")[:2], ("laravel.unfinished_batches", "7d"))
 SOLID_QUEUE = (("solid_queue.finished", "1d"), ("solid_queue.failed", "30d"))
 PROOFS = {
+    # Systems of other languages.
+    "pg-boss": Proof(
+        "pg-boss",
+        "pg-boss.cjs",
+        ("pg-boss",),
+        (("pgboss.ended", "1s"), ("pgboss.warnings", "10d"), ("pgboss.stats", "8d")),
+        "pg-boss",
+        POSTGRES,
+        (
+            ("pg-boss drops whole days, before the window of all of their rows has passed", ("pgboss.queue_stats",)),
+            (
+                "a dependency whose job the application deleted stays as long as its other job",
+                ("pgboss.job_dependency",),
+            ),
+        ),
+        written=("pgboss.queue", "pgboss.version"),
+    ),
+    "graphile-worker": Proof(
+        "graphile-worker",
+        "graphile-worker.cjs",
+        ("graphile-worker",),
+        own("graphile-worker"),
+        "graphile-worker",
+        POSTGRES,
+        (
+            (
+                "queues and identifiers without jobs have no time",
+                ("graphile_worker._private_job_queues", "graphile_worker._private_tasks"),
+            ),
+        ),
+    ),
+    "river": Proof("", "river", ("river",), own("river")),
+    "oban-elixir": Proof(
+        "",
+        "oban_elixir",
+        ("oban",),
+        (("oban.jobs", "1d"),),
+        stores=POSTGRES,
+        differs=(("a completed job counts from completed_at, in Oban from scheduled_at", ("oban_jobs",)),),
+    ),
+    "solid-queue": Proof("", "solid_queue", ("solid-queue",), SOLID_QUEUE),
+    "solid-queue-batches": Proof("", "solid_queue_batches", ("solid-queue-batches",), SOLID_QUEUE),
+    "good-job": Proof("", "good_job", ("good-job",), own("good-job"), stores=POSTGRES),
+    "laravel-queue": Proof("", "laravel_queue", ("laravel-queue",), LARAVEL),
+    # Systems for Python.
     "celery": Proof("celery", "celery_backend.py", ("celery",), (("celery.results", "1d"),), "celery"),
     "django": Proof(
         "django",
@@ -133,44 +178,6 @@ PROOFS = {
         "pgqueuer",
         POSTGRES,
     ),
-    # Systems of other languages.
-    "pg-boss": Proof(
-        "pg-boss",
-        "pg-boss.cjs",
-        ("pg-boss",),
-        (("pgboss.ended", "1s"), ("pgboss.warnings", "10d"), ("pgboss.stats", "8d")),
-        "pg-boss",
-        POSTGRES,
-        (("pg-boss drops whole days, before the window of all of their rows has passed", ("pgboss.queue_stats",)),),
-        written=("pgboss.queue", "pgboss.version"),
-    ),
-    "graphile-worker": Proof(
-        "graphile-worker",
-        "graphile-worker.cjs",
-        ("graphile-worker",),
-        own("graphile-worker"),
-        "graphile-worker",
-        POSTGRES,
-        (
-            (
-                "queues and identifiers without jobs have no time",
-                ("graphile_worker._private_job_queues", "graphile_worker._private_tasks"),
-            ),
-        ),
-    ),
-    "river": Proof("", "river", ("river",), own("river")),
-    "oban-elixir": Proof(
-        "",
-        "oban_elixir",
-        ("oban",),
-        (("oban.jobs", "1d"),),
-        stores=POSTGRES,
-        differs=(("a completed job counts from completed_at, in Oban from scheduled_at", ("oban_jobs",)),),
-    ),
-    "solid-queue": Proof("", "solid_queue", ("solid-queue",), SOLID_QUEUE),
-    "solid-queue-batches": Proof("", "solid_queue_batches", ("solid-queue-batches",), SOLID_QUEUE),
-    "good-job": Proof("", "good_job", ("good-job",), own("good-job"), stores=POSTGRES),
-    "laravel-queue": Proof("", "laravel_queue", ("laravel-queue",), LARAVEL),
 }
 
 

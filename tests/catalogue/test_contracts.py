@@ -26,35 +26,6 @@ ON_STORES = pytest.mark.parametrize(("name", "store"), [(name, one) for name in 
 TIME = {"sqlite": "datetime", "postgres": "timestamptz"}
 NAIVE = {"sqlite": "datetime", "postgres": "timestamp"}
 TABLES = {
-    "celery": """
-        CREATE TABLE celery_taskmeta (id integer PRIMARY KEY, task_id varchar(155), status varchar(50), date_done <naive>);
-        CREATE TABLE celery_tasksetmeta (id integer PRIMARY KEY, taskset_id varchar(155), date_done <naive>);
-    """,
-    "django-sessions": """
-        CREATE TABLE django_session (session_key varchar(40) NOT NULL PRIMARY KEY, session_data text NOT NULL,
-          expire_date <time> NOT NULL);
-    """,
-    "django-admin": """
-        CREATE TABLE django_admin_log (id integer PRIMARY KEY, object_id text, object_repr varchar(200) NOT NULL,
-          action_flag smallint NOT NULL, change_message text NOT NULL, content_type_id integer, user_id integer NOT NULL,
-          action_time <time> NOT NULL);
-    """,
-    "django-celery-results": """
-        CREATE TABLE django_celery_results_taskresult (id integer PRIMARY KEY, task_id varchar(255) NOT NULL,
-          status varchar(50) NOT NULL, date_done <time> NOT NULL, date_created <time> NOT NULL);
-        CREATE TABLE django_celery_results_groupresult (id integer PRIMARY KEY, group_id varchar(255) NOT NULL,
-          date_done <time> NOT NULL, date_created <time> NOT NULL);
-        CREATE TABLE django_celery_results_chordcounter (id integer PRIMARY KEY, group_id varchar(255) NOT NULL,
-          sub_tasks text NOT NULL, count integer NOT NULL);
-    """,
-    "oban-py": """
-        CREATE TABLE oban_jobs (id integer PRIMARY KEY, state text NOT NULL, queue text NOT NULL, inserted_at <naive>,
-          scheduled_at <naive>, attempted_at <naive>, cancelled_at <naive>, completed_at <naive>, discarded_at <naive>);
-        CREATE TABLE oban_leaders (name text NOT NULL PRIMARY KEY, node text NOT NULL, elected_at <naive> NOT NULL,
-          expires_at <naive> NOT NULL);
-        CREATE TABLE oban_producers (uuid text NOT NULL PRIMARY KEY, node text NOT NULL, queue text NOT NULL,
-          started_at <naive>, updated_at <naive> NOT NULL);
-    """,
     # Systems of other languages.
     "pg-boss": """
         CREATE SCHEMA pgboss;
@@ -84,6 +55,36 @@ TABLES = {
           attempts smallint NOT NULL, max_attempts smallint NOT NULL, run_at <time> NOT NULL, locked_at <time>,
           created_at <time> NOT NULL, updated_at <time> NOT NULL);
         ALTER TABLE graphile_worker._private_jobs ENABLE ROW LEVEL SECURITY;
+    """,
+    # Systems for Python.
+    "celery": """
+        CREATE TABLE celery_taskmeta (id integer PRIMARY KEY, task_id varchar(155), status varchar(50), date_done <naive>);
+        CREATE TABLE celery_tasksetmeta (id integer PRIMARY KEY, taskset_id varchar(155), date_done <naive>);
+    """,
+    "django-sessions": """
+        CREATE TABLE django_session (session_key varchar(40) NOT NULL PRIMARY KEY, session_data text NOT NULL,
+          expire_date <time> NOT NULL);
+    """,
+    "django-admin": """
+        CREATE TABLE django_admin_log (id integer PRIMARY KEY, object_id text, object_repr varchar(200) NOT NULL,
+          action_flag smallint NOT NULL, change_message text NOT NULL, content_type_id integer, user_id integer NOT NULL,
+          action_time <time> NOT NULL);
+    """,
+    "django-celery-results": """
+        CREATE TABLE django_celery_results_taskresult (id integer PRIMARY KEY, task_id varchar(255) NOT NULL,
+          status varchar(50) NOT NULL, date_done <time> NOT NULL, date_created <time> NOT NULL);
+        CREATE TABLE django_celery_results_groupresult (id integer PRIMARY KEY, group_id varchar(255) NOT NULL,
+          date_done <time> NOT NULL, date_created <time> NOT NULL);
+        CREATE TABLE django_celery_results_chordcounter (id integer PRIMARY KEY, group_id varchar(255) NOT NULL,
+          sub_tasks text NOT NULL, count integer NOT NULL);
+    """,
+    "oban-py": """
+        CREATE TABLE oban_jobs (id integer PRIMARY KEY, state text NOT NULL, queue text NOT NULL, inserted_at <naive>,
+          scheduled_at <naive>, attempted_at <naive>, cancelled_at <naive>, completed_at <naive>, discarded_at <naive>);
+        CREATE TABLE oban_leaders (name text NOT NULL PRIMARY KEY, node text NOT NULL, elected_at <naive> NOT NULL,
+          expires_at <naive> NOT NULL);
+        CREATE TABLE oban_producers (uuid text NOT NULL PRIMARY KEY, node text NOT NULL, queue text NOT NULL,
+          started_at <naive>, updated_at <naive> NOT NULL);
     """,
     "procrastinate": """
         CREATE TABLE procrastinate_workers (id integer PRIMARY KEY, last_heartbeat <time> NOT NULL);

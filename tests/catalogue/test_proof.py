@@ -45,16 +45,10 @@ def test_a_sweep_leaves_what_the_cleaner_leaves(name: str, store: str, empty: Da
         if not proof.schema_only:
             proof.run("use", ours)
     if record := os.environ.get("WANE_CATALOGUE_RECORD"):
-        line = {
-            "system": name,
-            "contracts": proof.contracts,
-            "version": proof.version(),
-            "store": store,
-            "schema_only": proof.schema_only,
-            "tables": len(before),
-            "rows": rows,
-            "left": left,
-            "differs": [(why, {one: different[one] for one in named}) for why, named in proof.differs],
-        }
+        line: dict[str, object] = {"system": name, "contracts": proof.contracts}
+        line |= {"version": proof.version(), "store": store}
+        kept = [(why, {one: different[one] for one in named}) for why, named in proof.differs]
+        line |= {"tables": len(before), "rows": rows, "left": left, "differs": kept}
+        line |= {"schema_only": True} if proof.schema_only else {}
         with Path(record).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -303,7 +303,9 @@ def test_a_guard_an_age_by_it_and_states_protect_what_is_not_done(database: Data
     guarded = OUTBOX + 'unless = [{ null = "published_at" }]\n'
     states = OUTBOX.replace("time =", 'state = "id"\nlive = [5]\ntime =') + "when = [1]\n"
     expires = OUTBOX.replace('keep = "14d"', 'expires = { column = "created_at", unit = "ms" }')
-    for text in (by_itself, guarded, states, expires):
+    # With a condition on it, the rows without are those that are meant.
+    meant = OUTBOX + "where = { published_at = { null = true } }\n"
+    for text in (by_itself, guarded, states, expires, meant):
         assert "unfinished-due" not in codes(findings(database, text))
 
 

@@ -147,7 +147,8 @@ SYSTEMS: dict[str, dict[str, Real]] = {
             rules={"completed": "completed_at", "cancelled": "cancelled_at", "discarded": "discarded_at"},
         ),
         "oban_peers": Real(
-            "name text PRIMARY KEY, node text, started_at <time> NOT NULL, expires_at <time> NOT NULL",
+            # Without its column `node`, so that it is not recognised as a system of the catalogue.
+            "name text PRIMARY KEY, started_at <time> NOT NULL, expires_at <time> NOT NULL",
             {"name": lambda n: f"p{n}", "started_at": at(5), "expires_at": at(4)},
             expires="expires_at",
         ),

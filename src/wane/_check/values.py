@@ -158,12 +158,14 @@ def check_done(store: Store, selection: Selection, now: datetime, seconds: float
 
 
 def _done_columns(store: Store, selection: Selection) -> list[Column]:
-    """Return the columns that say when the work on a row was done; none if the rule ages by one, or a guard reads one."""
+    """Return the columns that say when the work on a row was done; none if the rule or a guard reads one."""
     named = [column for column in selection.table.columns if not DONE.isdisjoint(words(column.name))]
     own = selection.own_time
     if own is None or any(column in named for column in (own.column, *own.among)):
         return []
     if any(column in named for column in selection.saved_while_null):
+        return []
+    if any(column.name in dict(selection.rule.conditions) for column in named):
         return []
     return [column for column in named if column.nullable and _holds_times(store, column)]
 
