@@ -51,7 +51,7 @@ def ddl(store: str, columns: str, table: str = "events", name: str = "") -> str:
 def test_the_printed_index_is_the_one_that_serves(database: Database, rule: str, columns: str) -> None:
     database.script(STATED)
     text = STATES.replace('keep = "7d"', rule)
-    expected = finding("warning", "no-index", "events", PLACE, NO_INDEX, ddl(database.store, columns))
+    expected = finding("note", "no-index", "events", PLACE, NO_INDEX, ddl(database.store, columns))
     assert findings(database, text) == [expected]
     database.execute(expected.fix)
     assert findings(database, text, strict=True) == []
@@ -95,7 +95,7 @@ def test_the_newest_rows_of_a_scope_need_an_index(database: Database) -> None:
 def test_a_rule_without_states_needs_time_and_key_alone(database: Database) -> None:
     database.script(TABLE)
     assert findings(database, EVENTS) == [
-        finding("warning", "no-index", "events", PLACE, NO_INDEX, ddl(database.store, "at, id"))
+        finding("note", "no-index", "events", PLACE, NO_INDEX, ddl(database.store, "at, id"))
     ]
     database.execute(ddl(database.store, "at, id"))
     assert findings(database, EVENTS, strict=True) == []
@@ -112,6 +112,13 @@ def test_names_that_need_quotes_are_quoted_in_the_printed_statement(database: Da
 
 
 BY_KEY = "no index finds the rule's oldest rows, so sweeps walk the table by its key, all of it"
+
+
+def test_a_missing_index_is_worth_a_warning_from_a_thousand_rows_on(database: Database) -> None:
+    database.script(f"{TABLE} INSERT INTO events SELECT n, 1700000000000 + n FROM {numbers(999)}")
+    assert only(findings(database, EVENTS), "no-index").severity == "note"
+    database.execute("INSERT INTO events VALUES (1000, 1700000001000)")
+    assert only(findings(database, EVENTS), "no-index").severity == "warning"
 
 
 def test_a_large_table_without_an_index_is_walked_by_its_key(

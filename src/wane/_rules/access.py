@@ -35,7 +35,7 @@ from wane.errors import StoreError, Unreachable
 LARGE = 100_000
 """From this many rows on, no batch reads the whole table."""
 _LEAST_PLANNED = 1_000
-"""Of tables with fewer rows, planners read all of them, whatever indexes there are."""
+"""Of tables with fewer rows, planners read all of them, whatever indexes there are; and so may batches."""
 _BATCH_ROWS = 500
 _SMALL_SHARE = 0.1
 """A statement that costs less than this share of reading the whole table is bounded, however it finds its rows."""
@@ -53,8 +53,10 @@ def check_indexes(
     if not has_time_index(selection, store.dialect, store.kind):
         count = rows(selection.table)
         if (is_large(count) or not large_only) and not _plan_reaches(store, selection, count):
+            small = count is not None and count < _LEAST_PLANNED and not is_large(count)
+            severity = Severity.NOTE if small else _severity(selection, count)
             for message, fix in _missing(store, selection, count):
-                report.add(_severity(selection, count), "no-index", selection.name, path, message, fix)
+                report.add(severity, "no-index", selection.name, path, message, fix)
     if selection.rule.spare is not None and not large_only:
         _check_spared(store, selection, report)
     for parent, reference, where in _references(selection):
