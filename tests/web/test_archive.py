@@ -36,6 +36,7 @@ class Shelf:
     ask: Asker
     cold: Cold
     tokens: dict[str, str]
+    web: Web
 
     def get(self, path: str, role: str = "viewer", **values: Any) -> Any:
         return self.ask.get(f"/api/v1/archive{path}", params=values, headers=self._bearer(role))
@@ -71,7 +72,7 @@ def shelf(database: Database, folder: Path, *, authentication: bool = True) -> I
             tokens = {role: create_token(keeper, role, role)[1] for role in ("viewer", "operator", "admin")}
             web = Web(keeper.contract, database.url, authentication=authentication)
             with asking(web.app(LOOPBACK, Rates(rate=1e6, burst=1e6))) as ask:
-                yield Shelf(ask, cold, tokens if authentication else {})
+                yield Shelf(ask, cold, tokens if authentication else {}, web)
 
 
 @pytest.fixture

@@ -81,6 +81,7 @@ def tables(keeper: Keeper, call: WebCall) -> dict[str, Any]:
         "health": health,
         "found": found,
         "words": words,
+        "ruled": {str(one.name) for one in keeper.contract.tables},
         "growth": _growth(keeper),
         "sort": sort,
         "find": wanted,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -55,7 +56,16 @@ def path_text(text: object) -> str:
     return quote(str(text), safe="")
 
 
+def asked_text(inputs: Mapping[str, Any]) -> str:
+    """Write what a restore was asked for: its keys by their columns, or its condition, month or sweep."""
+    if keys := inputs.get("keys") or ([inputs["key"]] if "key" in inputs else []):
+        return "; ".join(", ".join(f"{name} = {value}" for name, value in key.items()) for key in keys)
+    chosen = [f"{name} {inputs[name]}" for name in ("where", "month", "sweep", "restore") if name in inputs]
+    return ", ".join(chosen).removeprefix("where ")
+
+
 FILTERS: dict[str, Any] = {
+    "asked": asked_text,
     "count": count_text,
     "share": share_text,
     "time": time_text,
