@@ -362,6 +362,8 @@ def test_a_process_skips_a_window_that_another_is_opening(
         pause = Paused(monkeypatch, PostgresTransaction, "execute", "UPDATE wane.schedule")
         ticking = Background(one.opened)
         pause.await_reached()
+        # Without the row's lock it would go on, and wait for the key of a message.
+        monkeypatch.setattr(two.queue, "enqueue_within", lambda *_: pytest.fail("it did not skip the window"))
         assert two.tick() is None, "the row is locked: another process is at it"
         assert len(two.messages()) == 1
         pause.go_on.set()
