@@ -136,6 +136,7 @@ bench: setup ## run all benchmarks, one at a time, and write their summary; QUIC
 	@$(BIN)/python -m bench.start
 	@$(BIN)/python -m bench.prune --cpu $(if $(QUICK),--rows 200000 --rounds 1)
 	@$(BIN)/python -m bench.caps --cpu $(if $(QUICK),--rounds 1)
+	@$(BIN)/python -m bench.systems --cpu $(if $(QUICK),--rows 20000 --rounds 1)
 	@$(BIN)/python -m bench.check_plan --cpu $(if $(QUICK),--rows 500000 --rounds 3)
 	@$(BIN)/python -m bench.health --cpu $(if $(QUICK),--rows 500000 --rounds 3)
 	@$(BIN)/python -m bench.web $(if $(QUICK),--rows 500000 --rounds 5 --requests 200)

@@ -40,6 +40,13 @@ PRUNE = (
 OTHERWISE = ("pace", "p99", "p95", "longest", "tenth", "write-ahead")
 """Ratios of something else than CPU time, whatever a run measured."""
 STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
+SYSTEMS = (
+    "django-sessions, SQLite",
+    "django-sessions, PostgreSQL",
+    "Oban, PostgreSQL",
+    "Solid Queue, PostgreSQL",
+    "procrastinate, PostgreSQL",
+)
 
 
 def lines() -> Iterator[Line]:
@@ -63,6 +70,8 @@ def lines() -> Iterator[Line]:
         )
         for what in ("cover", "plan"):
             yield Line(f"{named}, {what} of 100 tables / one scan", "check_plan", (store, "ratio_to_scan", what), "")
+    for name in SYSTEMS:
+        yield Line(f"tables of {name}, `--fast` / its own cleaner", "systems", (name, "ratio"), "≥ 0.75")
     yield Line("/ knockerlite's pruning", "peers", ("knockerlite", "wane / knockerlite"), "≥ 1.2")
     yield Line("/ procrastinate's `delete_old_jobs`", "peers", ("procrastinate", "wane / procrastinate"), "≥ 0.75")
     longest = "longest transaction, wane / procrastinate"

@@ -228,6 +228,20 @@ def test_what_moves_rows_inside_the_database_is_what_is_shown(
         check(kept, monkeypatch)
 
 
+@pytest.mark.parametrize("valid", [True, False])
+def test_what_takes_rows_by_texts_of_times_is_what_is_shown(
+    sqlite_database: SqliteDatabase, valid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sqlite_database, None)
+    sqlite_database.execute("ALTER TABLE job ADD done_at text")
+    sqlite_database.execute("UPDATE job SET done_at = strftime('2020-01-%dT00:00:00Z', '2020-01-01', id || ' days')")
+    if not valid:
+        sqlite_database.execute("UPDATE job SET done_at = '2020-01-05T99:00:00Z' WHERE id = 3")
+    declared = table("job", rule("r", Age(Time("done_at", Unit.ISO), WEEK), when=()), state=None)
+    with keeping(sqlite_database, declared) as kept:
+        check(kept, monkeypatch)
+
+
 @pytest.mark.parametrize(
     "name", ["age", "expiry", "states", "column guard", "guard", "cap", "orphans", "conditions", "spare"]
 )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from covering import loaded
-from servers import Database, PostgresDatabase
+from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._check.cover import cover
 from wane._db import open_store
 from wane._db.url import resolve_url
@@ -200,3 +200,15 @@ def test_pressure_reports_the_oldest_of_all_units(sqlite_database: Database) -> 
         assert (asked.oldest, asked.newest) == (PAST - timedelta(days=3), FUTURE + timedelta(days=3))
         [table] = keeper.health().tables
         assert table.rules[0].oldest_due == PAST - timedelta(days=3)
+
+
+def test_a_text_that_is_no_time_stays_between_rows_that_leave(sqlite_database: SqliteDatabase) -> None:
+    """Full batches are taken without checking times twice, unless something in their range is not due."""
+    with keeping(sqlite_database, "text", '"iso"') as keeper:
+        sqlite_database.execute("CREATE INDEX lease_ends ON lease (ends, id)")
+        rows: list[tuple[int, str | None]] = [(n, f"2020-03-{n:02}T00:00:00Z") for n in range(1, 13)]
+        rows += [(20, "2020-03-03T00:00:99Z"), (21, "2020-03-06T25:00:00Z"), (22, "2020-03-09"), (23, None)]
+        sqlite_database.executemany("INSERT INTO lease VALUES (?, ?)", rows)
+        [swept] = keeper.sweep(pace=SMALL).rules
+        assert (swept.outcome, swept.rows) == ("done", 12)
+        assert [number for (number,) in sqlite_database.query("SELECT id FROM lease ORDER BY id")] == [20, 21, 22, 23]

@@ -91,8 +91,12 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
             add("if others have changed anything: find where the cap ends", rule.edge)
         if rule.unheld is not None:
             add(find, rule.unheld[0])
+            if rule.proven is not None:
+                add("if it is full: count its rows, whatever their times are", rule.proven[0])
+                add("if all of them are due: take the batch", rule.proven[1])
+                take = f"if it is not: {take}"
             add(take, rule.unheld[1])
-            held = "if rows are held: "
+            held, take = "if rows are held: ", "take the batch"
         add(f"{held}{find}", rule.batch_end)
         if rule.known_edge is not None:
             swept = "if a sweep is alone: "
@@ -117,7 +121,7 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         for name, statement in rule.with_followers.followers:
             add(f"if all of it fits: take {name}", statement)
         add("if all of it fits: take the batch", rule.with_followers.take)
-        by_key = "if rows are held, do not fit, or outside of a sweep: "
+        by_key = "if rows are held, or do not fit: "
     if not isinstance(action, ToArchive):  # The archive knows which rows it copied.
         add(f"{by_key}find the oldest due rows", rule.candidates)
     if any(one.protected is None for one in closings):

@@ -172,6 +172,8 @@ class PostgresRowTaker(RowTaker):
         taken = self.transaction.change(
             rule.fill(known.take, selection, batch.now, floor=batch.floor, end=end, edge=position, ended=ended)
         )
+        if taken > batch.limit:
+            raise Locked(f"{selection.name}: a hold ended while rows were taken; nothing was changed", "try again")
         counts = {str(selection.name): taken}
         if (not ends or taken < batch.limit) and self.transaction.read(known.ended) != [(ended,)]:
             return Taken(counts, batch.floor, done=False) if taken else None

@@ -16,8 +16,9 @@ from wane._rules.selection import Selection, losing, schema_changed
 from wane._rules.statements import RangeWithFollowers
 from wane.errors import Locked
 
-_CHANGED_BY_OTHERS = "PRAGMA data_version"
-"""Returns a number that changes when another connection has committed a change."""
+_CHANGES = "SELECT data_version, total_changes() FROM pragma_data_version"
+"""Returns a number that is another one when other connections have committed a change, and how many rows this one has
+changed: other threads may use it between two batches."""
 _LEAST_ROOM = 0.1
 """The share of a batch that is not worth another read."""
 _SPARE_FOLLOWERS = 1.05
@@ -46,14 +47,14 @@ class SqliteRowTaker(RowTaker):
         if batch.slice_rows:
             return self._take_slice(batch)
         rule = self.statements(batch.selection)
-        if rule.with_followers is not None and batch.swept:
+        if rule.with_followers is not None:
             return self._take_with_followers(batch, rule.with_followers)
         if rule.unheld is None or rule.batch_end is None or rule.take_range is None:
             return self._take_locked(batch)
         edge = None if rule.edge is None else self._edge(batch, rule.edge)
         if rule.edge is not None and edge is None:
             return Taken({str(batch.selection.name): 0}, batch.floor, done=True)
-        taken = self._take_range(batch, *rule.unheld, edge)
+        taken = self._take_range(batch, *rule.unheld, edge, rule.proven)
         # Nothing is due, or something of the table is held.
         return taken if any(taken.counts.values()) else self._take_range(batch, rule.batch_end, rule.take_range, edge)
 
@@ -62,26 +63,42 @@ class SqliteRowTaker(RowTaker):
 
         What this one took since is beyond it. None if the cap excludes no row.
         """
-        [(version,)] = self.transaction.execute(_CHANGED_BY_OTHERS, {})
+        [version] = self.transaction.execute(_CHANGES, {})
         if batch.edge is not None and batch.edge.version == version:
             return batch.edge
         found = self.transaction.read(self.statements(batch.selection).fill(find, batch.selection, batch.now))
         return CapEdge(found[0], version) if found else None
 
-    def _take_range(self, batch: Batch, find: Statement, take: Statement, edge: CapEdge | None) -> Taken:
+    def _behind(self, edge: CapEdge, floor: Position | None) -> CapEdge:
+        """Return the edge as the next batch may use it: this one changes nothing more than its audit row."""
+        [(others, own)] = self.transaction.execute(_CHANGES, {})
+        return replace(edge, version=(others, own + 1), floor=floor)
+
+    def _take_range(
+        self,
+        batch: Batch,
+        find: Statement,
+        take: Statement,
+        edge: CapEdge | None,
+        proven: tuple[Statement, Statement] | None = None,
+    ) -> Taken:
         """Find where the batch ends, and take everything due up to there.
 
-        No other transaction writes in between, so only a hold that ends can add rows.
+        No other transaction writes in between, so only a hold that ends can add rows. If there are no more rows up to
+        there than were found due, `proven` takes them without checking their times again.
         """
         selection, rule, floor = batch.selection, self.statements(batch.selection), batch.floor
         beyond = None if edge is None else edge.position
         ends = self.transaction.read(rule.fill(find, selection, batch.now, limit=batch.limit, floor=floor, edge=beyond))
         end = ends[0] if ends else None
         last = end or (beyond if rule.ends_at_edge else None)
+        if end is not None and proven is not None:
+            [(rows,)] = self.transaction.read(rule.fill(proven[0], selection, batch.now, floor=floor, end=end))
+            take = proven[1] if rows == batch.limit else take
         taken = self.transaction.change(rule.fill(take, selection, batch.now, floor=floor, end=last, edge=beyond))
         if taken > batch.limit:
             raise Locked(f"{selection.name}: a hold ended while rows were taken; nothing was changed", "try again")
-        known = None if edge is None else replace(edge, floor=end or floor)
+        known = None if edge is None else self._behind(edge, end or floor)
         return Taken({str(selection.name): taken}, end, done=end is None, edge=known)
 
     def _take_with_followers(self, batch: Batch, ranges: RangeWithFollowers) -> Taken:
@@ -91,13 +108,14 @@ class SqliteRowTaker(RowTaker):
         """
         counts: Counter[str] = Counter()
         own, floor, done = str(batch.selection.name), batch.floor, False
-        paths = len(ranges.followers)
-        followers = float(paths) if batch.followers is None else batch.followers
+        followers = float(len(ranges.followers)) if batch.followers is None else batch.followers * _SPARE_FOLLOWERS
+        # A sweep has another batch for what is left of the room.
+        least = max(1, int(batch.most * _LEAST_ROOM)) if batch.swept else 1
         while not done:
             room = batch.most - counts.total()
-            if room < _LEAST_ROOM * batch.most or counts[own] >= batch.limit:
+            limit = min(batch.limit - counts[own], max(1, int(room / (1 + followers))))
+            if room < least or limit <= 0:
                 break
-            limit = min(batch.limit - counts[own], max(1, int(room / (1 + followers * _SPARE_FOLLOWERS))))
             taken = self._take_fitting(replace(batch, limit=limit, most=room, floor=floor), ranges)
             if taken is None and counts:
                 break

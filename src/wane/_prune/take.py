@@ -39,8 +39,8 @@ class CapEdge:
     """The first row that a cap excludes, as a batch found it. It is found again once others have changed anything."""
 
     position: Position
-    version: int
-    """What the store answers in the next batch's transaction if nobody else has changed anything."""
+    version: object
+    """What the store answers in the next batch's transaction if nothing else has changed anything."""
     floor: Position | None = None
     """Where the batch ended: that of a cap per scope, in the scope."""
 

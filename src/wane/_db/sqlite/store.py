@@ -303,8 +303,10 @@ class SqliteStore(Store):
             return Activity(commits, 0)
 
     def quiet_seconds(self) -> float:
-        written = [file.stat().st_mtime for file in (self.path, Path(f"{self.path}-wal")) if file.exists()]
-        return max(time.time() - max(written, default=time.time()), 0.0)
+        written = [self.path.stat().st_mtime]
+        with suppress(FileNotFoundError):
+            written.append(Path(f"{self.path}-wal").stat().st_mtime)
+        return max(time.time() - max(written), 0.0)
 
     def estimate_rows(self, table: TableInfo) -> int | None:
         return table.rows_estimate  # What ANALYZE counted, or nothing.
