@@ -20,7 +20,7 @@ from servers import Database
 from wane._archive.cold_table import ColdTable
 from wane._archive.files import ColdFile, Replacement
 from wane._archive.files import replace as replace_files
-from wane._archive.removal import remove_copies
+from wane._archive.removal import GoneCopies, remove_copies
 from wane._leases import Lease
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy
@@ -67,11 +67,11 @@ def _commit(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:
 
 
 def _remove(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:
-    cold.remove(number, [("[1]", "a")], leases, follows=False)
+    remove_copies(cold, GoneCopies.stale(number, [("[1]", "a")], follows=False), leases, why="a test")
 
 
 def _remove_copies(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:
-    remove_copies(cold, [(number, "[1]")], leases, follows=False, why="a test")
+    remove_copies(cold, GoneCopies.restored([(number, "[1]")], follows=False), leases, why="a test")
 
 
 def _replace(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:

@@ -14,6 +14,7 @@ from archive.cold import cold_keeper, events
 from servers import Database
 from wane._archive.cold_table import LOG, ColdTable
 from wane._archive.paths import children
+from wane._archive.removal import GoneCopies, remove_copies
 from wane._leases import Lease
 
 LEASE = Lease("archive event", "one", 1, datetime(2030, 1, 1, tzinfo=UTC))
@@ -44,7 +45,7 @@ def test_what_was_read_stays_what_it_was_when_the_table_changes(table: ColdTable
     table.commit("event", 7, [file], [LEASE])
     before = table.require()
     version = before.version()
-    table.remove(7, [("[1]", "1")], [LEASE], follows=False)
+    remove_copies(table, GoneCopies.stale(7, [("[1]", "1")], follows=False), [LEASE], why="a test")
     assert (before.version(), len(before.file_uris())) == (version, 1)
     assert table.require().version() > version
     assert not table.require().file_uris()

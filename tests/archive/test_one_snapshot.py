@@ -21,6 +21,7 @@ from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._archive import unique
 from wane._archive.cold_table import ColdTable
 from wane._archive.extract import copy_ranges
+from wane._archive.removal import GoneCopies, remove_copies
 from wane._archive.unique import copied_twice
 from wane._archive.verify import FileJob
 from wane._prune.sweep import Outcome
@@ -353,11 +354,12 @@ def test_a_copy_leaves_the_archive_by_its_key_and_version(tmp_path: Path) -> Non
         "_month": ["2026-01"] * len(rows),
     }
     write_deltalake(cold.require(), pa.table(table), mode="append")
-    cold.remove(1, [('["1"]', "a"), ('["2"]', "b"), ('["o\'2"]', "a")], [], follows=False)
+    stale = [('["1"]', "a"), ('["2"]', "b"), ('["o\'2"]', "a")]
+    remove_copies(cold, GoneCopies.stale(1, stale, follows=False), [], why="a test")
     left = pa.table(cold.require().to_pyarrow_table())
     assert sorted(zip(left["_key"].to_pylist(), left["_version"].to_pylist(), strict=True)) == [
         ('["1"]', "b"),
         ('["2"]', "a"),
     ]
-    cold.remove(1, [], [], follows=False)
+    remove_copies(cold, GoneCopies.stale(1, [], follows=False), [], why="a test")
     assert pa.table(cold.require().to_pyarrow_table()).num_rows == 2

@@ -60,6 +60,7 @@ def hook(steps: Steps) -> None:
     executor.default = forking(steps)
     steps.function(sweep, "cut", "cut")
     steps.function(evict, "evict", "evict")
+    steps.function(sweep, "remove_copies", "remove")
     evicting = evict.Eviction.run
 
     def run(this: evict.Eviction, *arguments: Any) -> None:
@@ -73,7 +74,6 @@ def hook(steps: Steps) -> None:
         (Journal, "progress", "progress"),
         (Journal, "removed", "removed"),
         (ColdTable, "commit", "commit"),
-        (ColdTable, "remove", "remove"),
     ):
         steps.before(owner, method, step)
     original = Journal.move

@@ -20,8 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from wane._archive.content import Shape
 from wane._archive.failure import unreadable, writing
 from wane._archive.object_store import ObjectPath, reason, storage_options
@@ -43,7 +41,7 @@ _FORMAT = 1
 _ATTEMPTS = 5
 _RACING = 4
 _CONFIGURATION = {"delta.dataSkippingStatsColumns": SWEEP}
-"""In files that Delta Lake itself writes, when copies are removed, the log gets statistics of the sweep column only."""
+"""In files that a program of Delta Lake itself writes, the log gets statistics of the sweep column only."""
 
 
 def root_of(contract: Contract) -> ColdPath:
@@ -59,14 +57,6 @@ def folder_of(url: str, base: Path | None) -> ColdPath:
         return cold_path(archive_location(url, base))
     except Refused as problem:
         raise ArchiveError(problem.message, problem.fix) from None
-
-
-def _gone(copies: Sequence[tuple[str, str]], *, follows: bool) -> pa.Table:
-    """Build a table of the keys and versions of copies; for what followed them, of each key once."""
-    if follows:
-        return pa.table({"key": pa.array(sorted({key for key, _ in copies}), pa.string())})
-    keys, versions = [key for key, _ in copies], [version for _, version in copies]
-    return pa.table({"key": pa.array(keys, pa.string()), "version": pa.array(versions, pa.string())})
 
 
 def _log_files(log: ColdPath) -> object:
@@ -275,6 +265,16 @@ class ColdTable:
         """
         from deltalake import CommitProperties, Transaction
 
+        self.require_fences(table, leases)
+        fences = [Transaction(self._fence(lease), lease.fence) for lease in leases]
+        number = Transaction(self._counter, self.commits(table) + 1)
+        return CommitProperties(
+            custom_metadata={f"wane.{name}": value for name, value in metadata.items()},
+            app_transactions=[number, *fences, *(Transaction(name, version) for name, version in done.items())],
+        )
+
+    def require_fences(self, table: DeltaTable, leases: Sequence[Lease]) -> None:
+        """Raise ArchiveBusy if the log, as a handle sees it, has a later fence of one of the leases."""
         for lease in leases:
             if (table.transaction_version(self._fence(lease)) or 0) > lease.fence:
                 raise ArchiveBusy(
@@ -282,12 +282,6 @@ class ColdTable:
                     "another process went on with the work: run it again. If there is none, the database was restored from a"
                     " backup: name another folder as the archive's url",
                 )
-        fences = [Transaction(self._fence(lease), lease.fence) for lease in leases]
-        number = Transaction(self._counter, self.commits(table) + 1)
-        return CommitProperties(
-            custom_metadata={f"wane.{name}": value for name, value in metadata.items()},
-            app_transactions=[number, *fences, *(Transaction(name, version) for name, version in done.items())],
-        )
 
     def write(
         self,
@@ -365,44 +359,6 @@ class ColdTable:
             try:
                 self.write(table, actions, leases, {self._application(writer): sweep}, sweep=str(sweep))
                 return
-            except CommitFailedError:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-
-    def remove(
-        self, sweep: int, copies: Sequence[tuple[str, str]] | None, leases: Sequence[Lease], *, follows: bool
-    ) -> None:
-        """Remove copies of a sweep: of rows with these keys and versions, or what followed them; all if None.
-
-        What followed a row is named by the row's key, which no other copy of a proven sweep has.
-        """
-        from deltalake.exceptions import CommitFailedError
-
-        for attempt in range(_ATTEMPTS):
-            table = self.fresh()
-            if table is None:
-                return
-            properties = self.properties(table, leases, {}, removed=f"sweep {sweep}")
-            try:
-                with writing(self.folder):
-                    if copies is None:
-                        table.delete(f"{SWEEP} = {sweep:d}", commit_properties=properties)
-                    else:
-                        # Not by a condition that names the keys: Delta Lake writes conditions into its log.
-                        table.merge(
-                            _gone(copies, follows=follows),
-                            f"cold.{SWEEP} = {sweep:d} AND "
-                            + (
-                                f"cold.{PARENT} = gone.key"
-                                if follows
-                                else f"cold.{KEY} = gone.key AND cold.{VERSION} = gone.version"
-                            ),
-                            source_alias="gone",
-                            target_alias="cold",
-                            commit_properties=properties,
-                        ).when_matched_delete().execute()
-                    self.sync()
-                break
             except CommitFailedError:
                 if attempt + 1 == _ATTEMPTS:
                     raise

@@ -1,50 +1,195 @@
-"""Removing copies from the archive whose rows are back in the hot table: by sweep and key, so that no later copy of the
-same row is affected."""
+"""Removing copies of rows from the archive: stale ones, those of rows that are back in the hot table, and sweeps that
+were abandoned.
+
+Every file that holds one of them is replaced, in one commit, by a file with its other rows, in their order: read one
+row group at a time, and read back before it counts. Files that cannot hold one are not read: the log has the sweeps of
+each file, and its footer the least and greatest key.
+"""
 
 from __future__ import annotations
 
+import json
+import time
+import uuid
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from wane._archive import content
 from wane._archive.cold_table import ColdTable
+from wane._archive.comparison import groups, shape_of
+from wane._archive.content import Checks, Shape
 from wane._archive.failure import writing
-from wane._archive.types import KEY, PARENT, SWEEP
+from wane._archive.files import ColdFile, NewFile, listing
+from wane._archive.paths import ColdPath, source, sync_file, sync_folder
+from wane._archive.skipping import footer_edges
+from wane._archive.statistics import statistics
+from wane._archive.types import KEY, MONTH, PARENT, SWEEP, VERSION
 from wane._leases import Lease
+from wane.errors import Unproven
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
 
 _ATTEMPTS = 5
+_BETWEEN = "\x1f"
+"""Stands in no key: a key is JSON, which escapes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoneCopies:
+    """Which copies leave a table: of all rows of some sweeps, or of those that these columns name."""
+
+    sweeps: frozenset[int]
+    columns: tuple[str, ...] = (SWEEP,)
+    names: frozenset[str] | None = None
+    """What the columns of each copy have, as one text; None for all copies of the sweeps."""
+
+    @classmethod
+    def of_sweep(cls, sweep: int) -> GoneCopies:
+        """Return all copies of a sweep."""
+        return cls(frozenset([sweep]))
+
+    @classmethod
+    def stale(cls, sweep: int, copies: Sequence[tuple[str, str]], *, follows: bool) -> GoneCopies:
+        """Return copies of a sweep by their keys and versions, or what followed them.
+
+        What followed a row is named by the row's key, which no other copy of a proven sweep has.
+        """
+        if follows:
+            return cls.restored([(sweep, key) for key, _ in copies], follows=True)
+        names = frozenset(_BETWEEN.join((str(sweep), *copy)) for copy in copies)
+        return cls(frozenset([sweep]), (SWEEP, KEY, VERSION), names)
+
+    @classmethod
+    def restored(cls, copies: Sequence[tuple[int, str]], *, follows: bool) -> GoneCopies:
+        """Return copies by their sweeps and keys, or what followed them, so that no later copy of the same row goes."""
+        names = frozenset(f"{sweep}{_BETWEEN}{key}" for sweep, key in copies)
+        return cls(frozenset(sweep for sweep, _ in copies), (SWEEP, PARENT if follows else KEY), names)
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the keys that are named, sorted."""
+        return sorted({name.split(_BETWEEN)[1] for name in self.names or ()})
+
+    def mask(self, table: pa.Table) -> Any:
+        """Decide which rows go."""
+        texts = [table[name].cast(pa.string()) for name in self.columns]
+        if self.names is None:
+            return pc.is_in(texts[0], pa.array(sorted(map(str, self.sweeps)), pa.string()))
+        written = pc.binary_join_element_wise(*texts, _BETWEEN)
+        return pc.is_in(written, pa.array(self.names, pa.string()))
 
 
 def remove_copies(
-    cold: ColdTable, copies: Sequence[tuple[int, str]], leases: Sequence[Lease], *, follows: bool, why: str
+    cold: ColdTable, gone: GoneCopies, leases: Sequence[Lease], *, why: str, texts: Sequence[str] = ()
 ) -> None:
-    """Remove copies of rows, or what left with them. Idempotent."""
+    """Remove copies in one commit. Idempotent.
+
+    `texts`: text columns whose minima and maxima are written to the archive's log.
+    """
     from deltalake.exceptions import CommitFailedError
 
-    chosen = pa.table(
-        {
-            "sweep": pa.array([sweep for sweep, _ in copies], pa.int64()),
-            "key": pa.array([key for _, key in copies], pa.string()),
-        }
-    )
-    column = PARENT if follows else KEY
     for attempt in range(_ATTEMPTS):
         table = cold.fresh()
-        if table is None or column not in {field.name for field in table.schema().fields}:
+        if table is None or not set(gone.columns) <= {field.name for field in table.schema().fields}:
             return  # Nothing of it ever left, or ever left with another row.
+        cold.require_fences(table, leases)
+        with writing(cold.folder):
+            actions = _actions(cold, table, gone, texts)
+        if not actions:
+            return
         try:
-            properties = cold.properties(table, leases, {}, removed=why)
-            with writing(cold.folder):
-                table.merge(
-                    chosen,
-                    f"cold.{SWEEP} = gone.sweep AND cold.{column} = gone.key",
-                    source_alias="gone",
-                    target_alias="cold",
-                    commit_properties=properties,
-                ).when_matched_delete().execute()
-                cold.sync()
-            break
+            cold.write(table, actions, leases, {}, removed=why)
+            return
         except CommitFailedError:
             # Another process committed to the same files; the next attempt reads the table anew.
             if attempt + 1 == _ATTEMPTS:
                 raise
+
+
+def _actions(
+    cold: ColdTable, table: DeltaTable, gone: GoneCopies, texts: Sequence[str]
+) -> list[AddAction | RemoveAction]:
+    from deltalake.transaction import AddAction, RemoveAction
+
+    keys, shape = gone.keys, shape_of(table)
+    now = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = []
+    for file in listing(table):
+        if not file.has_any(sorted(gone.sweeps)) or not _may_have(cold.folder / file.path, gone, keys):
+            continue
+        rest = _rest(cold.folder, file, gone, shape, texts)
+        if rest == file:
+            continue
+        actions.append(
+            RemoveAction(
+                file.path,
+                data_change=True,
+                deletion_timestamp=now,
+                size=file.bytes,
+                partition_values={MONTH: file.month},
+            )
+        )
+        if isinstance(rest, NewFile):
+            actions.append(
+                AddAction(rest.path, rest.bytes, {MONTH: rest.month}, now, data_change=True, stats=rest.statistics)
+            )
+    return actions
+
+
+def _may_have(path: ColdPath, gone: GoneCopies, keys: Sequence[str]) -> bool:
+    """Check whether a file can hold a copy with one of some keys, by the least and greatest in its footer."""
+    if gone.names is None:
+        return True
+    edges = footer_edges(path, gone.columns[1:2]).get(gone.columns[1])
+    if edges is None:
+        return True
+    first = bisect_left(keys, edges[0])
+    return first < len(keys) and keys[first] <= edges[1]
+
+
+def _rest(
+    folder: ColdPath, file: ColdFile, gone: GoneCopies, shape: Shape, texts: Sequence[str]
+) -> NewFile | ColdFile | None:
+    """Write what is left of a file to a new one; return the file itself if all of it is, and None if nothing is."""
+    old = folder / file.path
+    named = [one for one in shape if one[0] in gone.columns]
+    masks = [gone.mask(table) for table in groups(old, named)]
+    going = sum(pc.sum(mask).as_py() or 0 for mask in masks)
+    if going == 0:
+        return file
+    if going == sum(map(len, masks)):
+        return None
+    path = f"{MONTH}={file.month}/part-{uuid.uuid4().hex}.parquet"
+    left = _write(folder / path, old, masks, shape)
+    if _checks(folder / path, shape) != left:
+        raise Unproven(f"{folder / path} does not hold what was left of {old}", "nothing was removed; run it again")
+    footer = pq.read_metadata(source(folder / path))
+    size = (folder / path).stat().st_size
+    return NewFile(path, file.month, footer.num_rows, size, json.dumps(statistics(footer, texts)))
+
+
+def _write(new: ColdPath, old: ColdPath, masks: Sequence[Any], shape: Shape) -> Checks:
+    schema = pa.schema([(name, content.arrow_type(kind)) for name, kind in shape])
+    left = Checks()
+    with new.open("xb") as sink:
+        with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+            for table, mask in zip(groups(old, shape), masks, strict=True):
+                rest = table.filter(pc.invert(mask)).combine_chunks()
+                if len(rest):
+                    left += content.check(rest, shape, strict=True)
+                    writer.write_table(rest, row_group_size=len(rest))
+        sync_file(new, sink)
+    sync_folder(new.parent)
+    return left
+
+
+def _checks(path: ColdPath, shape: Shape) -> Checks:
+    return sum((content.check(table, shape, strict=True) for table in groups(path, shape)), Checks())

@@ -25,7 +25,7 @@ from wane._archive.loading import LoadJob, compare_piece, load_piece
 from wane._archive.model import Restored
 from wane._archive.object_store import reason
 from wane._archive.paths import ColdPath, children, remove_tree, require_writable
-from wane._archive.removal import remove_copies
+from wane._archive.removal import GoneCopies, remove_copies
 from wane._archive.secret import task_source
 from wane._archive.staging import Choice
 from wane._archive.targets import Beside, RestoreTables, beside, find_tables, make_beside, require_makeable
@@ -38,7 +38,7 @@ from wane.events import RowsRestored, WorkProgressed
 PROTECT = timedelta(days=7)
 """How long restored rows are held against sweeps by default."""
 _FOLDER = ".restore"
-_REMOVED_AT_ONCE = 100_000
+_REMOVED_AT_ONCE = 500_000
 _SHOWN = 20
 
 
@@ -384,7 +384,9 @@ class _Restore:
             with self.store.transaction() as transaction:
                 Journal(transaction).require(self.lease)
             for part, target in zip(self.hot.parts, self.hot.targets, strict=True):
-                remove_copies(part.cold, copies, [self.lease], follows=target.follows, why=f"restore {restore.id}")
+                gone = GoneCopies.restored(copies, follows=target.follows)
+                texts = self.context.contract.archive_statistics(part.cold.name)
+                remove_copies(part.cold, gone, [self.lease], why=f"restore {restore.id}", texts=texts)
 
     def _restored(self, restore: JournaledRestore, folder: ColdPath, pieces: int) -> Iterator[list[tuple[int, str]]]:
         """Yield the copies of rows that are back.

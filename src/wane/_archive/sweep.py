@@ -27,6 +27,7 @@ from wane._archive.journal import Journal, Journaled, JournaledRange, State
 from wane._archive.model import ArchivedRule
 from wane._archive.paths import cold_path
 from wane._archive.ranges import bounds, cut
+from wane._archive.removal import GoneCopies, remove_copies
 from wane._archive.secret import require_reachable, task_source
 from wane._archive.sql import ArchiveRows, bind_archive
 from wane._archive.unique import copied_twice
@@ -49,7 +50,7 @@ from wane.events import (
 if TYPE_CHECKING:
     from wane._archive.archiver import Archiver
 
-_STALE_AT_ONCE = 10_000
+_STALE_AT_ONCE = 100_000
 _SHOWN = 5
 _READ_SECONDS = 600.0
 
@@ -272,9 +273,9 @@ class TableSweep:
         No row has left, so nothing is lost. What was committed is removed, because a sweep commits once, and the next
         sweep begins anew.
         """
-        for number, cold in enumerate(self.cold):
+        for cold in self.cold:
             if cold.last_sweep(self._writer) >= sweep.id:
-                cold.remove(sweep.id, None, [self.lease], follows=number > 0)
+                remove_copies(cold, GoneCopies.of_sweep(sweep.id), [self.lease], why=f"sweep {sweep.id}")
         return self._move(sweep, State.DONE, archived={})
 
     @property
@@ -492,7 +493,9 @@ class TableSweep:
             if not copies:
                 break
             for number, cold in enumerate(self.cold):
-                cold.remove(sweep.id, copies, [self.lease], follows=number > 0)
+                gone = GoneCopies.stale(sweep.id, copies, follows=number > 0)
+                texts = self.context.contract.archive_statistics(cold.name)
+                remove_copies(cold, gone, [self.lease], why=f"sweep {sweep.id}", texts=texts)
             with self.store.transaction() as transaction:
                 journal = Journal(transaction)
                 journal.require(self.lease)

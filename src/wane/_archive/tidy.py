@@ -45,7 +45,7 @@ it."""
 _OURS = re.compile(
     rf"{MONTH}=\d{{4}}-\d\d/((?P<kind>sweep|expire|compact)-(?P<number>\d{{10}})-[0-9a-f-]+|part-[0-9a-zA-Z.-]+)\.parquet"
 )
-"""What sweeps and jobs write, and what Delta Lake writes when rows of a sweep that changed are removed again."""
+"""What sweeps and jobs write, and what is left of a file whose copies were removed again."""
 _STAGING = re.compile(rf"{STAGING}(?P<number>\d{{10}})-[0-9a-f]+")
 _MOST_EXPIRIES = 1_000
 
