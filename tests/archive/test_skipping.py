@@ -40,7 +40,7 @@ def read(cold: Cold, condition: PlainCondition | None) -> set[int]:
     """The ids in the files that are left."""
     archived = table(cold)
     handle = archived.require()
-    files = without_others(all_files(archived, handle), condition)
+    files = without_others(all_files(archived.folder, handle), condition)
     return {
         number for file in files for group in groups(file.path, [["id", "long"]]) for number in group["id"].to_pylist()
     }

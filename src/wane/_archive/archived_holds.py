@@ -135,7 +135,7 @@ def _copies(
     """Yield the archived rows with a key, and their files: the key columns of every file that can hold it are read."""
     shape = [one for one in shape_of(handle) if one[0] in (KEY, SWEEP, *key)]
     kinds = dict(shape)
-    for file in without_others(all_files(cold, handle), key_condition([key], kinds)):
+    for file in without_others(all_files(cold.folder, handle), key_condition([key], kinds)):
         if time.monotonic() > ends:
             raise TimedOut(f"the archive of {cold.name} could not be searched in the time allowed")
         for group in groups(file.path, shape):

@@ -84,7 +84,7 @@ def request(
     if where is not None:
         require_short(where)
     condition = plain_condition(where, kinds, settings)
-    every = all_files(cold, table)
+    every = all_files(cold.folder, table)
     files = list(_enough(every, limit)) if where is None and limit is not None else every
     files = without_others(files, condition)
     for file in files:

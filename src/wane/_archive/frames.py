@@ -55,7 +55,7 @@ def _read_objects(spark: SparkSession, files: Sequence[str], schema: StructType,
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _batches(files[number], shape, number if ordered else None)
+                yield from read_batches(files[number], shape, number if ordered else None)
 
     made = StructType([*schema.fields])
     if ordered:
@@ -63,7 +63,9 @@ def _read_objects(spark: SparkSession, files: Sequence[str], schema: StructType,
     return spark.range(0, len(files), 1, len(files)).mapInArrow(each, made)
 
 
-def _batches(file: str, shape: Shape, number: int | None) -> Iterator[pa.RecordBatch]:
+def read_batches(file: str, shape: Shape, number: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, with the value of its partition; with a number, also that and the position of each
+    row."""
     path = cold_path(file)
     name, _, value = path.parent.name.partition("=")
     stored = [one for one in shape if one[0] != name]

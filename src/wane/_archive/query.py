@@ -23,7 +23,7 @@ def frame(spark: SparkSession, cold: ColdTable, condition: PlainCondition | None
 
     table = cold.require()
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    files = [file.path for file in without_others(all_files(cold, table), condition)]
+    files = [file.path for file in without_others(all_files(cold.folder, table), condition)]
     if not files:
         return spark.createDataFrame([], schema)
     return read_files(spark, cold.folder, files, schema)[0]

@@ -27,8 +27,6 @@ from wane.errors import Unproven
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from wane._archive.cold_table import ColdTable
-
 _MOST_FOOTERS = 2_000
 """Of more files the footers are not read: that would take as long as Spark."""
 _LOGGED = (MONTH, SWEEP)
@@ -64,9 +62,9 @@ def kinds_of(table: DeltaTable) -> dict[str, str]:
     return {**dict(shape_of(table)), MONTH: "string"}
 
 
-def all_files(cold: ColdTable, table: DeltaTable) -> list[FileToRead]:
+def all_files(folder: ColdPath, table: DeltaTable) -> list[FileToRead]:
     """List the files of a table in the order of their paths, which is that of their months."""
-    found = [FileToRead(cold.folder / unquote(one.path), one) for one in listing(table)]
+    found = [FileToRead(folder / unquote(one.path), one) for one in listing(table)]
     return sorted(found, key=lambda file: file.path.as_posix())
 
 
