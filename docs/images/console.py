@@ -1,6 +1,6 @@
 """Take the screenshots of the console: `python docs/images/console.py http://127.0.0.1:8420`, over a demo's database.
 
-wane demo --rows 20000 --no-archive && wane serve -c .demo/wane.toml
+wane demo --rows 20000 && wane serve -c .demo/wane.toml
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 FOLDER = Path(__file__).parent
-PAGES = {"console-overview": "/", "console-table": "/tables/channel_inbox?key=1"}
+PAGES = {
+    "console-overview": "/",
+    "console-table": "/tables/channel_inbox?key=1",
+    "console-archive": "/archive/query?table=event_outbox&where=id+%3C+12&columns=id,event_type,created_at",
+}
 
 if __name__ == "__main__":
     with sync_playwright() as playwright:
@@ -19,5 +23,5 @@ if __name__ == "__main__":
         page = browser.new_page(viewport={"width": 1200, "height": 760})
         for name, path in PAGES.items():
             page.goto(sys.argv[1] + path)
-            page.screenshot(path=FOLDER / f"{name}.png", full_page=name == "console-table")
+            page.screenshot(path=FOLDER / f"{name}.png", full_page=name != "console-overview")
         browser.close()

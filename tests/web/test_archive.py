@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def shelf(database: Database, folder: Path, *, authentication: bool = True) -> I
             web = Web(keeper.contract, database.url, authentication=authentication)
             with asking(web.app(LOOPBACK, Rates(rate=1e6, burst=1e6))) as ask:
                 yield Shelf(ask, cold, tokens if authentication else {}, web)
+            for job in web.jobs.newest(100):  # No job outlives its database.
+                assert job.ended.wait(60)
 
 
 @pytest.fixture
@@ -158,6 +161,7 @@ def test_a_slow_query_blocks_no_request_and_its_page_refreshes(
     assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in page
     assert 'hx-get="/archive/query?table=event" hx-trigger="every 2s"' in page
     assert "selected>event</option>" in page
+    assert "<option>event_read</option>" in page
     stalled.may.set()
     assert archived.ended(job)["state"] == "done"
     assert "http-equiv" not in archived.ask.get(f"/archive/jobs/{job['id']}").text
@@ -240,13 +244,21 @@ def test_a_restore_takes_no_more_than_its_plan_showed(archived: Shelf) -> None:
     assert done["result"]["restored"] == again["result"]["chosen"]
 
 
-def test_a_restore_needs_a_plan_of_its_table_that_is_done(archived: Shelf) -> None:
+def test_a_restore_needs_a_fresh_plan_of_its_table_that_is_done(
+    archived: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     query = archived.found(table="event")
     assert archived.post("/restore", table="event", plan=query["id"], confirm="event").status_code == 400
     assert archived.post("/restore", table="event", plan="nothing", confirm="event").status_code == 404
     empty = archived.ended(archived.post("/plan-restore", table="event", key="id=77777").json()["job"])
     refused = archived.post("/restore", table="event", plan=empty["id"], confirm="event")
     assert (refused.status_code, refused.json()["detail"]) == (409, "the plan has no rows")
+    with monkeypatch.context() as patch:
+        patch.setattr("wane.web._archive.OLDEST_PLAN", timedelta(seconds=-1))
+        plan = archived.ended(archived.post("/plan-restore", table="event", key="id=7").json()["job"])
+        old = archived.post("/restore", table="event", plan=plan["id"], confirm="event")
+        assert (old.status_code, old.json()["detail"]) == (409, "the plan was made more than an hour ago")
+    assert archived.cold.keeper.audit(kind="action") == []
     failed = archived.ended(archived.post("/plan-restore", table="event", sweep=99).json()["job"])
     assert archived.post("/restore", table="event", plan=failed["id"], confirm="event").status_code == 409
 

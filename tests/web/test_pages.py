@@ -227,6 +227,7 @@ def test_a_hold_is_shown_by_the_columns_of_its_key(shop: Shop) -> None:
     shop.keeper.hold("job", {"id": 3}, reason="dispute")
     shop.keeper.hold(f'"{EVIL}"', {"id": EVIL}, reason="quoted")
     assert "<td>id = 3</td>" in shop.ask.get("/tables/job").text
+    assert shop.ask.get("/api/v1/holds?table=jop").status_code == 404
     rows = [one["row"] for one in shop.ask.get("/api/v1/holds").json()["items"]]
     assert rows == [{"id": EVIL}, {"id": "3"}]
     why = shop.ask.get("/api/v1/why?table=job&key=3").json()

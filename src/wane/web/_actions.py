@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from wane._arguments import require_text
@@ -15,9 +15,8 @@ from wane._contract.lookup import find_table
 from wane._keeper import Keeper
 from wane.errors import NotAllowed, PlanError, WrongArgument
 from wane.queue import Answered
-from wane.web._call import WebCall, parse_key_columns, parse_time_text, require_confirmed
+from wane.web._call import OLDEST_PLAN, WebCall, parse_key_columns, parse_time_text, require_confirmed
 
-_OLDEST_PLAN = timedelta(hours=1)
 _SWEEP_SECONDS = 60.0
 """A sweep stops after its batch when it has taken this long; the rest leaves with the next one."""
 _FUSE_SECONDS = 10.0
@@ -72,7 +71,7 @@ def _made_at(keeper: Keeper, call: WebCall) -> datetime:
     at, now = parse_time_text(call.required("made_at"), "made_at"), keeper.store.now()
     if at > now:
         raise WrongArgument("made_at is in the future", "give the time of the plan that was shown")
-    if now - at > _OLDEST_PLAN:
+    if now - at > OLDEST_PLAN:
         raise PlanError("the plan was made more than an hour ago", "show the plan again")
     return at
 

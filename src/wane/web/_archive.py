@@ -9,7 +9,7 @@ from typing import Any
 from wane._contract.lookup import find_table
 from wane._keeper import Keeper
 from wane.errors import PlanError, WrongArgument
-from wane.web._call import WebCall, parse_key_columns, require_confirmed
+from wane.web._call import OLDEST_PLAN, WebCall, parse_key_columns, require_confirmed
 from wane.web._jobs import ArchiveJob, JobState
 from wane.web._plain import as_json, plain
 from wane.web._problems import RequestRefused
@@ -17,7 +17,7 @@ from wane.web._resources import listed
 
 _QUERY, _PLAN, _RESTORE, _CANCEL = "query", "restore plan", "restore", "cancel restore"
 _ROWS, _MOST_ROWS = 50, 1_000
-_MOST_BYTES = 2 * 1024 * 1024
+_MOST_BYTES = 1024 * 1024
 """A result has no more than this, as JSON, and one row."""
 _WAIT_SECONDS = 0.5
 """A query that is answered in this time needs no second request."""
@@ -122,10 +122,12 @@ def restore(keeper: Keeper, call: WebCall) -> Any:
     options, most = _options(plan.inputs), plan.result["chosen"]
     if not any(most.values()):
         raise PlanError("the plan has no rows", "choose others")
-    call.acting(keeper).record_action("restore", table, {**plan.inputs, "chosen": most})
+    if keeper.store.now() - plan.created_at > OLDEST_PLAN:
+        raise PlanError("the plan was made more than an hour ago", "plan the restore again")
 
     def work(mine: Keeper, job: ArchiveJob) -> Any:
         del job
+        mine.record_action("restore", table, {**plan.inputs, "chosen": most})
         return plain(mine.archive.restore(table, **options, most=most))
 
     return {"job": _begin(keeper, call, _RESTORE, table, plan.inputs, work)}

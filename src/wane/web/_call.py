@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -19,6 +19,8 @@ from wane.web._shared_health import SharedHealth
 
 ALL = "all tables"
 """What confirms an action on every table."""
+OLDEST_PLAN = timedelta(hours=1)
+"""An action takes a plan that is younger."""
 _MOST_FIELDS = 200
 _MOST_TEXT = 10_000
 _WHOLE = re.compile(r"-?[0-9]{1,18}")

@@ -23,7 +23,7 @@ from wane.web._problems import RequestRefused, problem_of
 MOST_UNFINISHED = 8
 """Jobs that wait or run; another one is refused."""
 _AT_ONCE = 2
-_MOST_REMEMBERED = 50
+_MOST_REMEMBERED = 20
 _FRESH_SECONDS = 60.0
 """How long the same question gets the same answer."""
 _ABANDONED_SECONDS = 60.0

@@ -108,7 +108,7 @@ def table(keeper: Keeper, call: WebCall) -> dict[str, Any]:
         "growth": growth,
         "chart": None if growth is None else growth_chart(growth, _next_threshold(growth)),
         "runs": keeper.audit(table=name, limit=20) if health.migrated else [],
-        "holds": read.held_rows(keeper, name) if health.migrated else [],
+        "holds": read.holds_of(keeper, name),
         "key": key or "",
         "why": None,
         "why_problem": None,
@@ -184,7 +184,7 @@ def archive(keeper: Keeper, call: WebCall) -> dict[str, Any]:
         "archive": found,
         "declared": keeper.contract.archive_url is not None,
         "asked": _asked(call),
-        "names": [one.table for one in found["tables"]],
+        "names": read.archived_names(keeper.contract) if found["tables"] else [],
         "restorable": read.restorable(keeper.contract),
         "jobs": [one.summary() for one in call.jobs.newest(10)],
     }
@@ -196,7 +196,8 @@ def _asked(call: WebCall) -> dict[str, str]:
 
 def archive_query(keeper: Keeper, call: WebCall) -> dict[str, Any]:
     job = ask(keeper, call)
-    return {**_job_page(job), "asked": _asked(call), "names": [job.table]}
+    names = dict.fromkeys([*read.archived_names(keeper.contract), job.table])
+    return {**_job_page(job), "asked": _asked(call), "names": list(names)}
 
 
 def archive_job(keeper: Keeper, call: WebCall) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def table(keeper: Keeper, call: WebCall) -> Any:
     name = call.required("table")
     words = words_of(keeper.contract, name)
     found = next((one.as_dict() for one in keeper.health().tables if one.pressure.table == name), None)
-    holds = held_rows(keeper, name) if keeper.store.migrated else []
+    holds = holds_of(keeper, name)
     ages = keeper.ages(name) if any(str(one.name) == name for one in keeper.contract.tables) else None
     return {"table": name, "contract": words, "health": found, "ages": ages, "holds": holds}
 
@@ -63,12 +63,17 @@ def words_of(contract: Contract, name: str) -> ShownRow:
     return found
 
 
+def holds_of(keeper: Keeper, name: str) -> list[dict[str, Any]]:
+    """Return the holds on a table of the contract."""
+    try:
+        return held_rows(keeper, name) if keeper.store.migrated else []
+    except UnknownTable:  # An excused table may be missing, or its name a pattern.
+        return []
+
+
 def held_rows(keeper: Keeper, name: str | None, limit: int = 100) -> list[dict[str, Any]]:
     """Return holds in force, each with the row's key by its columns: a hold stores only their values, encoded."""
-    try:
-        found = keeper.holds(name, limit=limit)
-    except UnknownTable:  # An excused table may be missing, or be several.
-        return []
+    found = keeper.holds(name, limit=limit)
     schema = keeper.store.reflect() if any(one.key is not None for one in found) else None
     quoted = keeper.store.kind == "sqlite"
     return [{**asdict(one), "row": None if schema is None else _held_row(schema, one, quoted=quoted)} for one in found]
@@ -131,8 +136,7 @@ def _since(call: WebCall) -> datetime | None:
 
 
 def holds(keeper: Keeper, call: WebCall) -> Any:
-    name = call.text("table")
-    return listed(held_rows(keeper, name, call.limit()))
+    return listed(held_rows(keeper, call.text("table"), call.limit()))
 
 
 def queue(keeper: Keeper, call: WebCall) -> Any:
@@ -179,6 +183,14 @@ def restorable(contract: Contract) -> list[str]:
     return list(
         dict.fromkeys(str(table.name) for table, rule in contract.rules() if isinstance(rule.action, ToArchive))
     )
+
+
+def archived_names(contract: Contract) -> list[str]:
+    """Return the tables that lose rows to the archive, by a rule of their own or with others."""
+    following = [
+        str(one.reference.table) for _, rule, one in contract.followers() if isinstance(rule.action, ToArchive)
+    ]
+    return list(dict.fromkeys([*restorable(contract), *following]))
 
 
 def partitions(keeper: Keeper, call: WebCall) -> Any:
