@@ -14,11 +14,11 @@ from servers import Database, SqliteDatabase
 
 @pytest.fixture
 def empty(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
-    """A database without tables, of the store that the test is parametrized with."""
+    """A database without tables, of the store that the test is parametrized with, and of the server, if it names one."""
     if store == "sqlite":
         with closing(SqliteDatabase(tmp_path / "empty.db")) as sqlite:
             yield sqlite
     else:
         clusters: Clusters = request.getfixturevalue("clusters")
-        with clusters.database(store) as postgres:
+        with clusters.database(request.node.callspec.params.get("server", store)) as postgres:
             yield postgres

@@ -26,9 +26,9 @@ def fill(store: DatabaseBackend) -> None:
         store._save_group(str(uuid4()), [n])
     now = datetime.now(UTC).replace(tzinfo=None)
     session = store.ResultSession()
-    for model in (Task, TaskSet):
+    for model, minutes in ((Task, 11), (TaskSet, 150)):
         for n, row in enumerate(session.query(model).order_by(model.id)):
-            row.date_done = None if n % 17 == 16 else now - timedelta(minutes=11 * n + 5)
+            row.date_done = None if n % 17 == 16 else now - timedelta(minutes=minutes * n + 5)
     session.commit()
 
 
