@@ -307,6 +307,8 @@ def _change(database: PostgresDatabase, keeper: Keeper, what: str) -> None:
     elif what == "follower":
         at = TODAY - timedelta(days=DAYS) + timedelta(hours=1)
         database.execute("INSERT INTO task_event VALUES (-1, ?, 1)", (at,))
+    elif what == "lost":
+        database.script(f"DROP TABLE {day(DAYS, 'task_event')}")
     elif what in ("dropped", "renewed"):
         database.script(f"DROP TABLE {OLDEST}")
     if what == "renewed":
@@ -314,7 +316,7 @@ def _change(database: PostgresDatabase, keeper: Keeper, what: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["weigh", "detach"])
-@pytest.mark.parametrize("what", ["held", "late", "follower", "dropped", "renewed"])
+@pytest.mark.parametrize("what", ["held", "late", "follower", "lost", "dropped", "renewed"])
 def test_what_changes_meanwhile_keeps_its_partition(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, when: str
 ) -> None:
@@ -330,13 +332,18 @@ def test_what_changes_meanwhile_keeps_its_partition(
 
         def change(steps: PostgresPartitions, *arguments: Any) -> Any:
             found = original(steps, *arguments) if when == "weigh" else None
-            if not changed and (when == "weigh" or what == "follower" or OLDEST in arguments):
+            if not changed and (when == "weigh" or what in ("follower", "lost") or OLDEST in arguments):
                 changed.append(what)
                 _change(database, keeper, what)
             return found or original(steps, *arguments)
 
         monkeypatch.setattr(PostgresPartitions, when, change)
         [done] = keeper.partition.retire("task", pace=FAST)
+        if what == "lost":
+            assert (done.outcome, done.counts) == ("quarantined", {"task": 5, "task_event": 0, "payload": 0})
+            assert keeper.partition.reattach("task", OLDEST).outcome == "attached"
+            assert count(database, "task") == 5
+            return
         if (what, when) == ("follower", "weigh"):
             assert (done.outcome, done.counts) == ("quarantined", {"task": 5, "task_event": 5, "payload": 0})
             assert count(database, "task_event") == 1, "what follows no row of it stays"
@@ -368,7 +375,7 @@ def test_one_that_was_left_half_way_is_finished(
         def die(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        for step in ("quarantine", "await_references"):
+        for step in ("detach", "quarantine", "await_references"):
             monkeypatch.setattr(PostgresPartitions, step, die)
             with pytest.raises(KeyboardInterrupt):
                 keeper.partition.retire("task", pace=FAST)

@@ -79,7 +79,8 @@ class Detachment:
         # A transaction that saw a row before the detachment may be about to refer to it: the guards must see that.
         steps.await_references(leaving.selections, patience)
         weight = leaving.weigh(location)
-        why = leaving.why(weight) or self._live_along(along) or self._stray_along(along, location)
+        standing = [one for one in along if steps.is_there(one["place"])]
+        why = leaving.why(weight) or self._live_along(standing) or self._stray_along(standing, location)
         if why:
             return Quarantine(leaving).put_back(begun, along, location, why)
         drop_at = self._drop_at()
@@ -188,6 +189,9 @@ class Detachment:
                 along = [*along, known]
                 leaving.note(begun, along)
             if not steps.detach(a, leaf.name, leaf.range, other.patience):
+                # The application took it first: it is not Wane's to put back, to move or to drop.
+                along = [one for one in along if one is not known]
+                leaving.note(begun, along)
                 continue
             steps.quarantine(a, leaf.name, leaf.range, quarantined, leaving.noted(begun, None, along), other.patience)
         return along

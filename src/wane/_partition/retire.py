@@ -16,7 +16,7 @@ from functools import partial
 from wane._contract.model import Retired
 from wane._partition.detachment import Detachment
 from wane._partition.model import Retiring
-from wane._partition.quarantine import Quarantine
+from wane._partition.quarantine import GONE, Quarantine
 from wane._partition.records import MAX, MIN, Leaf
 from wane._partition.retirement import Leaving
 from wane._partition.sql_cover import is_cover
@@ -172,11 +172,20 @@ class _Months:
             return Retiring(leaving.name, leaf.name, "stays", {}, hindered)
         if leaving.then is Retired.ARCHIVE and self.archiving is not None:
             self.archiving(leaving.name)
-        weight = leaving.weigh(qualified_name(leaving.anatomy, leaf.name))
+        try:
+            weight = leaving.weigh(qualified_name(leaving.anatomy, leaf.name))
+        except StoreError:
+            if self._is_attached(leaf):
+                raise
+            return Retiring(leaving.name, leaf.name, "gone", {}, GONE)
         why = leaving.why(weight)
         if why:
             return Retiring(leaving.name, leaf.name, "stays", {leaving.name: weight.rows}, why)
         return Detachment(leaving).begin(leaf)
+
+    def _is_attached(self, leaf: Leaf) -> bool:
+        a = self.leaving.anatomy
+        return leaf.name in [one.name for one in self.leaving.work.steps.leaves(a.schema, a.name)]
 
     def _drop_due(self) -> list[Retiring]:
         now, quarantine = self.leaving.now, Quarantine(self.leaving)

@@ -18,7 +18,9 @@ from wane.errors import StoreError
 
 _MOST_LATE = 10_000
 """The most rows that came late for a range and are moved while the table is locked."""
-_REFERRED = "SELECT 1 FROM pg_constraint WHERE confrelid = to_regclass(%(table)s) AND contype = 'f' LIMIT 1"
+_REFERRED = """
+SELECT 1 FROM pg_constraint WHERE contype = 'f' AND confrelid IN (to_regclass(%(table)s), to_regclass(%(default)s)) LIMIT 1
+"""
 
 
 class Covering(Steps):
@@ -116,7 +118,7 @@ class Covering(Steps):
         caught = f"FROM {default} WHERE {inside or 'true'}"
         [(rows,)] = run(doubled(f"SELECT count(*) FROM (SELECT 1 {caught} LIMIT {_MOST_LATE + 1}) AS late"), {})
         # A foreign key to the table would delete what refers to them, or refuse.
-        if rows > _MOST_LATE or (rows and run(_REFERRED, {"table": a.table})):
+        if rows > _MOST_LATE or (rows and run(_REFERRED, {"table": a.table, "default": default})):
             raise StoreError(f"{default} holds rows that came late for this range", "prune them first")
         run(doubled(f"CREATE TEMPORARY TABLE {late} ON COMMIT DROP AS SELECT * {caught}"), {})
         with self._quietly(run, default):
