@@ -264,14 +264,21 @@ class Pooler:
     def left_behind(self, database_url: str) -> list[Row]:
         """What differs in the sessions that the pooler keeps, in each of them, from a session that nobody has used."""
         with contextlib.ExitStack() as stack:
-            clients = [
-                stack.enter_context(psycopg.connect(self.url(database_url), prepare_threshold=None))
-                for _ in range(self.connections)
-            ]
+
+            def enter() -> psycopg.Connection[Row]:
+                return stack.enter_context(psycopg.connect(self.url(database_url), prepare_threshold=None))
+
             # All at once, each inside a transaction: so every session that is kept is one client's.
+            first = enter()
+            [(sessions,)] = first.execute(_SESSIONS).fetchall()
+            clients = [first, *(enter() for _ in range(min(sessions, self.connections) - 1))]
             return [row for client in clients for row in client.execute(_LEFT_BEHIND).fetchall()]
 
 
+# At least those of the pooler: tests have sessions of their own.
+_SESSIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+)
 # What a pooler itself sets again for every client is not left to others.
 _LEFT_BEHIND = """
 SELECT 'setting', name, setting FROM pg_settings

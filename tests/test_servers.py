@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import Clusters
 from servers import (
     Cluster,
     Database,
@@ -28,6 +29,7 @@ from servers import (
     Run,
     SqliteDatabase,
     packaged_installation,
+    pooler_program,
     system_installation,
     with_percent_s,
 )
@@ -194,6 +196,17 @@ def test_a_stopped_server_leaves_no_process_and_no_file(server: PostgresServer) 
     server.__exit__(None, None, None)
     assert not is_running(pid)
     assert not server.directory.exists()
+
+
+@pytest.mark.skipif(pooler_program() is None, reason="this machine has no PgBouncer")
+def test_what_one_of_several_clients_leaves_in_a_session_of_the_pooler_is_found(clusters: Clusters) -> None:
+    pooler = clusters.pooler()
+    with clusters["postgres"].database() as database:
+        assert pooler.left_behind(database.url) == []
+        with psycopg.connect(pooler.url(database.url)) as one, psycopg.connect(pooler.url(database.url)) as two:
+            one.execute("SELECT 1")
+            two.execute("SET work_mem = '123kB'")
+        assert pooler.left_behind(database.url) == [("setting", "work_mem", "123")]
 
 
 RUN_IN_ANOTHER_PROCESS = """

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from claims.working import denied, finish, granted, pass_time, tasks, working
 from races.racing import Background, await_true, await_waiting, backend, backend_of
 from servers import Database, PostgresDatabase
+from together import run_together
 from wane._keeper import Keeper
 from wane.claims import Claim, Denial, Reclaim, Why, WorkClaims
 from wane.errors import ClaimLost
@@ -63,51 +61,15 @@ def test_of_several_who_claim_at_once_one_wins(database: Database, what: str) ->
         )
 
 
-PROCESS = """
-import sys
-from wane.claims import Claim, WorkClaims
-url, name, tasks = sys.argv[1], sys.argv[2], int(sys.argv[3])
-with WorkClaims.open(url) as claims:
-    claims.get("warm")
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for number in range(tasks):
-        answer = claims.claim(f"t{number:03}", name, 600)
-        if isinstance(answer, Claim):
-            claims.complete(answer)
-            print(answer.task_id, answer.fence, flush=True)
-"""
-
-
 def test_every_task_is_done_once_by_several_processes(database: Database) -> None:
     count = 40
     with working(database) as claims:
         for number in range(count):
             claims.submit(f"t{number:03}")
-    workers: list[Any] = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS, database.url, f"p{number}", str(count)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(4)
-    ]
-    try:
-        for worker in workers:
-            assert worker.stdout.readline() == "ready\n"
-        for worker in workers:
-            worker.stdin.write("go\n")
-            worker.stdin.flush()
-        lines = [line.split() for worker in workers for line in worker.communicate(timeout=60)[0].splitlines()]
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-    assert [worker.returncode for worker in workers] == [0] * 4
-    assert Counter(task for task, _ in lines) == {f"t{number:03}": 1 for number in range(count)}
-    fences = [int(fence) for _, fence in lines]
-    assert len(set(fences)) == count
+    answers = run_together("claims.claiming", [[database.url, f"p{number}", count] for number in range(4)])
+    done = [(task, fence) for answer in answers for task, fence in answer]
+    assert Counter(task for task, _ in done) == {f"t{number:03}": 1 for number in range(count)}
+    assert len({fence for _, fence in done}) == count
 
 
 def test_expired_claims_are_returned_once_by_several(database: Database) -> None:

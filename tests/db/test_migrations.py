@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +10,7 @@ import pytest
 
 import wane._db.migrations
 from servers import Database, PostgresDatabase
+from together import run_together
 from wane._db import Store, open_store
 from wane._db.migrations import Migration, migrations
 from wane._db.sqlite.store import statements
@@ -124,47 +123,14 @@ def shape(database: Database) -> set[str]:
 
 # Several at once
 
-PROGRAM = """
-import sys
-from wane._db import open_store
-from wane._db.url import resolve_url
-with open_store(resolve_url(sys.argv[1])) as store:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print(",".join(store.migrate()))
-"""
-
 
 @pytest.mark.parametrize("processes", [2, 10])
 @pytest.mark.sampled("sqlite-10", "postgres-2")
 def test_processes_that_start_at_once_apply_each_migration_once_and_none_fails(
     database: Database, processes: int
 ) -> None:
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, database.url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(processes)
-    ]
-    try:
-        for process in running:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n", process.communicate()[1]
-        for process in running:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        answers = [process.communicate(timeout=60) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in running] == [0] * processes, answers
-    applied = [name for out, _ in answers for name in out.strip().split(",") if name]
+    answers = run_together("db.migrating", [[database.url]] * processes)
+    applied = [name for answer in answers for name in answer]
     assert sorted(applied) == names(database)
     assert database.query(f"SELECT count(*) FROM {migration_table(database)}") == [(len(names(database)),)]
 

@@ -1,15 +1,12 @@
-"""One of several processes that prune the same table until nothing is due: `python pruning.py URL CONTRACT TABLE.RULE HOW LIMIT`.
-
-It waits for a line, so that all of them begin together, and prints how many rows of each table it took.
-"""
+"""One of several processes that prune the same table until nothing is due."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+from together import begin
 from wane._contract.model import Cap
 from wane._keeper import open_keeper
 from wane._prune.pace import Pace
@@ -22,7 +19,8 @@ _EMPTY_CALLS = 50
 """A call that loses a race for the same rows takes none, so taking none once does not mean that none are due."""
 
 
-def main(url: str, contract: str, name: str, how: str, limit: str) -> None:
+def main(url: str, contract: str, name: str, how: str, limit: int) -> dict[str, Any]:
+    """Return how many rows of each table it took, and how often a lock refused it."""
     table, _, rule = name.partition(".")
     taken: Counter[str] = Counter()
     locked = 0
@@ -33,12 +31,8 @@ def main(url: str, contract: str, name: str, how: str, limit: str) -> None:
 
     with open_keeper(url, contract=Path(contract), actor="one of several", listener=heard) as keeper:
         cap = isinstance(keeper.contract.tables[0].rule(rule).bound, Cap)
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        sys.stdin.readline()
-        pace = Pace(
-            target_seconds=0.05, duty=1.0, first_batch=int(limit), least_batch=int(limit), most_batch=int(limit)
-        )
+        begin()
+        pace = Pace(target_seconds=0.05, duty=1.0, first_batch=limit, least_batch=limit, most_batch=limit)
         empty = 0
         for _ in range(_MOST_CALLS):
             if empty == _EMPTY_CALLS:
@@ -46,11 +40,11 @@ def main(url: str, contract: str, name: str, how: str, limit: str) -> None:
             if how == "sweep":
                 [swept] = keeper.sweep(name, approve=[name], pace=pace).rules
                 if swept.outcome is Outcome.FAILED:
-                    raise SystemExit(swept.message)
+                    raise RuntimeError(swept.message)
                 empty = 0 if swept.rows else empty + 1
                 continue
             try:
-                counts = keeper.prune(table, rule=rule, limit=int(limit)).counts
+                counts = keeper.prune(table, rule=rule, limit=limit).counts
             except Locked:
                 if not cap:
                     raise
@@ -58,8 +52,4 @@ def main(url: str, contract: str, name: str, how: str, limit: str) -> None:
                 continue
             taken.update(counts)
             empty = 0 if sum(counts.values()) else empty + 1
-    sys.stdout.write(json.dumps({"taken": taken, "locked": locked}))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return {"taken": taken, "locked": locked}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,7 +16,6 @@ from races.racing import (
     GUARDED,
     JOBS,
     OLD,
-    PATIENCE_SECONDS,
     Background,
     audited,
     create,
@@ -29,6 +25,7 @@ from races.racing import (
     ms,
 )
 from servers import Database
+from together import run_together
 from wane._keeper import Keeper
 
 WAYS = ["prune", "sweep", "prune", "sweep"]
@@ -38,35 +35,7 @@ MARKED = JOBS + 'then = { mark = "seen" }\n[table.jobs.rule.seen]\nwhen = ["seen
 
 def prune_at_once(database: Database, contract: Path, name: str, how: list[str], limit: int) -> list[dict[str, Any]]:
     """Start one process for each way, let them go together, and return what each says that it took."""
-    program = str(Path(__file__).with_name("pruning.py"))
-    processes = [
-        subprocess.Popen(
-            [sys.executable, program, database.url, str(contract), name, one, str(limit)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for one in how
-    ]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n", process.stderr.read() if process.stderr else ""
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        answers = []
-        for process in processes:
-            output, errors = process.communicate(timeout=3 * PATIENCE_SECONDS)
-            assert process.returncode == 0, errors
-            answers.append(json.loads(output))
-        return answers
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+    return run_together("races.pruning", [[database.url, str(contract), name, one, limit] for one in how])
 
 
 @pytest.mark.slow
