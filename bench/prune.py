@@ -317,7 +317,7 @@ def beside_nobody(database: Postgres | Sqlite, folder: Path, rounds: int, second
     return {"rows_per_second": samples, "ratio": round(ratio, 3)}
 
 
-def foreground(database: Postgres, folder: Path, rounds: int, seconds: float = 6.0) -> dict[str, Any]:
+def foreground(database: Postgres | Sqlite, folder: Path, rounds: int, seconds: float = 6.0) -> dict[str, Any]:
     """The application's p99 with and without a sweep at the default pace beside it."""
     promised = contract(folder, "plain")
     samples: dict[str, list[float]] = {"alone": [], "beside": []}
@@ -335,7 +335,7 @@ def foreground(database: Postgres, folder: Path, rounds: int, seconds: float = 6
             stop.set()
             if name == "beside":
                 process.join()
-        print_line(f"foreground p99 ms: {samples}")
+        print_line(f"{database.kind} foreground p99 ms: {samples}")
     ratio = statistics.median(samples["beside"]) / statistics.median(samples["alone"])
     return {"p99_ms": samples, "ratio": round(ratio, 3)}
 
@@ -347,18 +347,30 @@ def sweep_until(url: str, promised: Contract, stop: Any) -> None:
         Sweeper(store, promised, unattended=False, stop=stop).sweep(budget=NO_LIMIT)
 
 
+def application(url: str) -> tuple[Any, str]:
+    """A connection of an application, and how it writes a placeholder."""
+    if url.startswith("sqlite:///"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
+        connection.execute("PRAGMA synchronous = normal")
+        return connection, "?"
+    return psycopg.connect(url, autocommit=True), "%s"
+
+
 def p99_ms(url: str, seconds: float, per_second: int = 400) -> float:
     """An application that inserts, claims and finishes jobs at a steady rate."""
     taken: list[float] = []
-    with psycopg.connect(url, autocommit=True) as connection:
+    connection, mark = application(url)
+    with closing(connection):
         start = time.perf_counter()
         number = 0
         while (due := start + number / per_second) < start + seconds:
             time.sleep(max(0.0, due - time.perf_counter()))
             began = time.perf_counter()
             key = 10**9 + number
-            connection.execute("INSERT INTO jobs VALUES (%s, 'queued', 1, 'x')", [key])
-            connection.execute("UPDATE jobs SET status = 'done', finished_at_ms = %s WHERE id = %s", [10**14, key])
+            connection.execute(f"INSERT INTO jobs VALUES ({mark}, 'queued', 1, 'x')", [key])
+            connection.execute(
+                f"UPDATE jobs SET status = 'done', finished_at_ms = {mark} WHERE id = {mark}", [10**14, key]
+            )
             taken.append(time.perf_counter() - began)
             number += 1
     return round(statistics.quantiles(taken, n=100)[98] * 1000, 3)
@@ -376,7 +388,8 @@ def main() -> None:
         if options.only != "postgres":
             file = Sqlite(folder, options.rows)
             found = measure(file, folder, options.rounds, options.cpu)
-            save("sqlite", options, {**found, "beside_nobody": beside_nobody(file, folder, options.rounds)})
+            found["beside_nobody"] = beside_nobody(file, folder, options.rounds)
+            save("sqlite", options, {**found, "foreground": foreground(file, folder, options.rounds)})
         if options.only != "sqlite":
             with postgres_url() as url:
                 database = Postgres(url, options.rows)

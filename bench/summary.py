@@ -55,10 +55,9 @@ def lines() -> Iterator[Line]:
         for what, key, *goals in PRUNE:
             yield Line(f"{named} prune, {what}", file, ("ratios", key), goals[number])
         yield Line(f"{named}, default pace beside nobody / `--fast`", file, ("beside_nobody", "ratio"), "≥ 0.5")
-    yield Line(
-        "PostgreSQL, application's p99 beside a sweep / alone", "prune-postgres", ("foreground", "ratio"), "≤ 1.15"
-    )
     for store, named in STORES.items():
+        beside = f"{named}, application's p99 beside a sweep / alone"
+        yield Line(beside, f"prune-{store}", ("foreground", "ratio"), "≤ 1.15")
         for shape in ("table", "scope"):
             yield Line(f"{named}, cap per {shape} / one DELETE", "caps", (store, shape, "ratio"), "≥ 0.4")
         for what in ("pressure, again", "health, again"):

@@ -30,9 +30,12 @@ class OtherUsers:
         before, quiet = self._last, self.clock() - self._seen
         self.store.activity()  # What this session did so far is counted now.
         self._last = self.store.activity()
-        same = before is not None and self._last is not None and before.changes == self._last.changes
-        self._seen = self.clock() - max(self.store.quiet_seconds(), quiet if same else 0.0)
         self._window.clear()
+        if self._last is None:
+            self._seen = self.clock()
+            return
+        same = before is not None and before.changes == self._last.changes
+        self._seen = self.clock() - max(self.store.quiet_seconds(), quiet if same else 0.0)
 
     def quiet_seconds(self) -> float:
         """Return for how long nobody else has used the database; called once after each batch."""

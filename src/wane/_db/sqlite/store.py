@@ -303,10 +303,11 @@ class SqliteStore(Store):
             return Activity(commits, 0)
 
     def quiet_seconds(self) -> float:
-        written = [self.path.stat().st_mtime]
-        with suppress(FileNotFoundError):
-            written.append(Path(f"{self.path}-wal").stat().st_mtime)
-        return max(time.time() - max(written), 0.0)
+        written = []
+        for file in (self.path, Path(f"{self.path}-wal")):
+            with suppress(FileNotFoundError):
+                written.append(file.stat().st_mtime)
+        return max(time.time() - max(written), 0.0) if written else 0.0
 
     def estimate_rows(self, table: TableInfo) -> int | None:
         return table.rows_estimate  # What ANALYZE counted, or nothing.
