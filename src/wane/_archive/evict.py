@@ -7,6 +7,7 @@ archive holds exactly, and records what it did.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -72,11 +73,13 @@ class Eviction:
         rebind: Callable[[], Selection],
         fence: Callable[[Transaction], None] = lambda _: None,
         keeping: bool = False,
+        beside: bool = False,
     ) -> None:
-        """Set up the eviction of one sweep.
+        """Set up the eviction of one sweep, or of some of its ranges.
 
         `rebind` binds the rule to the schema as it is now; it raises if the rule must not take rows any more.
-        `keeping`: the table changed since it was copied.
+        `keeping`: the table changed since it was copied. `beside`: another evictor writes the sweep's own audit row and
+        counts; this one has its own row, and its ranges count what becomes of them.
         """
         self.store = store
         self.contract = contract
@@ -86,6 +89,7 @@ class Eviction:
         self.sweep = sweep
         self.rebind = rebind
         self.fence = fence
+        self.beside = beside
         self.by_range = None if keeping else range_take(archive)
         """How whole batches are taken; None if every row is checked on its own."""
         self.committed = 0
@@ -97,12 +101,12 @@ class Eviction:
             table=str(table.name),
             actor=sweep.actor,
             inputs={"rule": sweep.rule, "sweep": sweep.id},
-            counts=dict(sweep.evicted),
+            counts={} if beside else dict(sweep.evicted),
             executed_at=sweep.decided_at,
             rule=sweep.rule,
-            run=f"archive-{sweep.id}",
+            run=f"archive-{sweep.id}-{uuid.uuid4().hex[:8]}" if beside else f"archive-{sweep.id}",
             cutoff=cutoff(rule, sweep.decided_at),
-            id=sweep.audit_id,
+            id=None if beside else sweep.audit_id,
         )
         self.batches = Batches(store, pace, audit, self._begin, stop, listener, table.scheduler, table.label(rule))
         self.keeping = keeping
@@ -119,7 +123,7 @@ class Eviction:
             self.range = piece
             for page in pages(folders, active, piece.manifest, columns, shapes):
                 self._page(page)
-        if self.batches.audit.id is None:
+        if self.batches.audit.id is None and not self.beside:
             # A sweep that took nothing is recorded in the audit trail too.
             self._transaction((), lambda *_: self._evicted(0))
 
@@ -256,13 +260,15 @@ class Eviction:
             after = self.range
             if after is not None and positions:
                 after = after.after(positions, [copy.position for copy in evicted.locked])
+                if self.beside:
+                    after = after.counting(evicted.counts, len(evicted.stale), evicted.absent)
             Journal(transaction).progress(
                 self.sweep,
                 after,
                 batch.audit.counts,
                 absent=evicted.absent,
                 stale=evicted.stale,
-                audit_id=batch.audit_id,
+                audit_id=None if self.beside else batch.audit_id,
             )
         self.committed += 1
         self.range = after

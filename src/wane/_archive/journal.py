@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from wane._db.transaction import Transaction
 from wane._journal import JSON, Entries, JournalTable
 from wane._leases import Lease, Leases
+from wane._ledger import add_counts
 from wane.errors import ArchiveBusy
 
 
@@ -78,6 +79,15 @@ class ArchivedSweep:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeCounts:
+    """What became of the copies of a range whose evictor works beside the sweep's own."""
+
+    evicted: dict[str, int] = field(default_factory=dict)
+    stale: int = 0
+    absent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class JournaledRange:
     """A piece of a sweep that one task reads."""
 
@@ -91,6 +101,17 @@ class JournaledRange:
     def waiting(self) -> frozenset[int]:
         """Return the positions of copies among them that were left out, because others held their rows locked."""
         return frozenset((self.manifest or {}).get("waiting", ()))
+
+    @property
+    def gone(self) -> RangeCounts:
+        """Return what became of its copies, as far as the sweep itself does not count it."""
+        return RangeCounts(**(self.manifest or {}).get("gone", {}))
+
+    def counting(self, counts: dict[str, int], stale: int, absent: int) -> JournaledRange:
+        """Return the range with a batch added to what it counts itself."""
+        before = self.gone
+        gone = RangeCounts(add_counts(before.evicted, counts), before.stale + stale, before.absent + absent)
+        return replace(self, manifest={**self.manifest, "gone": asdict(gone)})
 
     def after(self, positions: Sequence[int], left_out: Iterable[int]) -> JournaledRange:
         """Return the range as it is when copies at these positions were checked, but for some that were left out."""
@@ -208,7 +229,26 @@ class Journal:
     def sweeps(self, table: str | None, limit: int) -> list[Journaled]:
         """Return sweeps, newest first."""
         of_table: dict[str, Any] = {} if table is None else {"table_name": table}
-        return self._sweeps.find(limit=limit, newest_first=True, **of_table)
+        return [self._total(one) for one in self._sweeps.find(limit=limit, newest_first=True, **of_table)]
+
+    def _total(self, sweep: Journaled) -> Journaled:
+        """Return a sweep with what its ranges count themselves."""
+        if sweep.state is not State.COMMITTED:
+            return sweep
+        for piece in self.ranges(sweep.id):
+            gone = piece.gone
+            sweep = replace(
+                sweep,
+                evicted=add_counts(sweep.evicted, gone.evicted),
+                stale=sweep.stale + gone.stale,
+                absent=sweep.absent + gone.absent,
+            )
+        return sweep
+
+    def add_up(self, number: int) -> None:
+        """Add what ranges count themselves to their sweep: nothing of it is evicted any more."""
+        [total] = map(self._total, self._sweeps.find(id=number))
+        self._sweeps.change({"id": number}, evicted=total.evicted, stale=total.stale, absent=total.absent)
 
     def find(self, number: int) -> Journaled | None:
         """Return a sweep; None if there is none of that number."""
@@ -244,19 +284,24 @@ class Journal:
         *,
         absent: int,
         stale: Sequence[tuple[str, str, str]],
-        audit_id: int,
+        audit_id: int | None,
     ) -> None:
-        """Record a batch of evictions, in the transaction that did it: the range is as the batch leaves it."""
+        """Record a batch of evictions, in the transaction that did it: the range is as the batch leaves it.
+
+        Without `audit_id`, the range counts it itself, so that evictors do not wait for each other.
+        """
         if piece is not None:
-            also = {"manifest": piece.manifest} if "waiting" in piece.manifest else {}
+            noted = "waiting" in piece.manifest or "gone" in piece.manifest
+            also = {"manifest": piece.manifest} if noted else {}
             self._ranges.change({"sweep_id": sweep.id, "number": piece.number}, evicted=piece.evicted, **also)
-        self._sweeps.change(
-            {"id": sweep.id},
-            add={"absent": absent, "stale": len(stale)},
-            evicted=evicted,
-            audit_id=audit_id,
-            changed_at=self.transaction.now(),
-        )
+        if audit_id is not None:
+            self._sweeps.change(
+                {"id": sweep.id},
+                add={"absent": absent, "stale": len(stale)},
+                evicted=evicted,
+                audit_id=audit_id,
+                changed_at=self.transaction.now(),
+            )
         for key, version, reason in stale:
             self._stale.ensure(sweep_id=sweep.id, key=key, version=version, reason=reason)
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -20,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 from wane._archive.commits import record, require_whole, seen
 from wane._archive.dialects import archive_dialect, source_of
 from wane._archive.evict import Eviction
+from wane._archive.evictors import evict_together, shares
 from wane._archive.executor import Progress
 from wane._archive.extract import CopyJob, PartJob, copy_ranges
 from wane._archive.failure import arriving
 from wane._archive.journal import Journal, Journaled, JournaledRange, State
 from wane._archive.model import ArchivedRule
 from wane._archive.paths import cold_path
+from wane._archive.range_take import range_take
 from wane._archive.ranges import bounds, cut
 from wane._archive.removal import GoneCopies, remove_copies
 from wane._archive.secret import require_reachable, task_source
@@ -34,15 +38,18 @@ from wane._archive.unique import copied_twice
 from wane._archive.verify import FileJob, ProofJob, files_of, prove
 from wane._contract.duration import format_duration
 from wane._contract.model import Rule, Table
+from wane._db import Store
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger, add_counts
 from wane._prune.sql_outbox import emit
 from wane._prune.sweep import Outcome
 from wane._rules.rows import cutoff, rows_of
+from wane._rules.selection import Selection
 from wane.errors import ArchiveError, Unproven
 from wane.events import (
     ArchiveProgress,
     ArchiveStep,
+    Event,
     RowsArchived,
     archived_name,
 )
@@ -102,6 +109,8 @@ class TableSweep:
         require_reachable(source_of(self.store), self.contract.spark)
         self.cold = self.context.cold_tables(self._names)
         """The tables that a sweep writes to: the row's own first, then what leaves with it."""
+        self._one_at_a_time = threading.RLock()
+        """Held by the evictor that reports something."""
         self.copied_again = False
         """Whether all ranges are copied in one snapshot of the database, because copying them in several found a row
         twice."""
@@ -328,6 +337,8 @@ class TableSweep:
             journal = Journal(transaction)
             journal.require(self.lease)
             journal.discard(sweep.id, discard)
+            if state is State.EVICTED:
+                journal.add_up(sweep.id)
             moved = journal.move(sweep.id, state, archived=archived)
             record(transaction, commits)
             if state is State.COMMITTED:
@@ -452,27 +463,64 @@ class TableSweep:
             self.cold[number].commit(self._writer, sweep.id, files, [self.lease])
 
     def _evict(self, sweep: Journaled) -> Journaled:
+        ranges, keeping = self._ranges(sweep), self._changed(sweep)
+        # Rules with guards close their references in every batch, for which evictors would wait.
+        most = self.contract.spark.evictors if range_take(self.rows) is not None else 1
+        own, *others = shares(self.store, self.context.pace, ranges, most)
+        evict_together(
+            lambda stop: self._evict_ranges(self.store, sweep, own, stop, keeping=keeping),
+            [partial(self._evict_beside, sweep, share, keeping=keeping) for share in others],
+            self.context.stop,
+        )
+        return self._move(sweep, State.EVICTED)
+
+    def _evict_beside(
+        self, sweep: Journaled, ranges: Sequence[JournaledRange], stop: threading.Event, *, keeping: bool
+    ) -> None:
+        with self.store.clone() as store:
+            self._evict_ranges(store, sweep, ranges, stop, keeping=keeping, beside=True)
+
+    def _evict_ranges(
+        self,
+        store: Store,
+        sweep: Journaled,
+        ranges: Sequence[JournaledRange],
+        stop: threading.Event,
+        *,
+        keeping: bool,
+        beside: bool = False,
+    ) -> None:
         eviction = Eviction(
-            self.store,
+            store,
             self.contract,
             self.table,
-            self.rows,
+            copy(self.rows),  # A rule that is bound again is bound for one evictor.
             self.lease,
             sweep,
             pace=self.context.pace,
-            stop=self.context.stop,
-            listener=self.context.listener,
-            rebind=partial(self.archiver.bindings.rebind, self.table, self.rule),
+            stop=stop,
+            listener=self._listener,
+            rebind=self._rebind,
             fence=self.context.fence,
-            keeping=self._changed(sweep),
+            keeping=keeping,
+            beside=beside,
         )
         try:
-            eviction.run(self.cold, self._ranges(sweep))
+            eviction.run(self.cold, ranges)
         finally:
-            gone = {name: rows - sweep.evicted.get(name, 0) for name, rows in eviction.batches.audit.counts.items()}
-            self.done.evicted = add_counts(self.done.evicted, gone)
-            self.done.batches += eviction.committed
-        return self._move(sweep, State.EVICTED)
+            before = {} if beside else sweep.evicted
+            gone = {name: rows - before.get(name, 0) for name, rows in eviction.batches.audit.counts.items()}
+            with self._one_at_a_time:
+                self.done.evicted = add_counts(self.done.evicted, gone)
+                self.done.batches += eviction.committed
+
+    def _listener(self, event: Event) -> None:
+        with self._one_at_a_time:
+            self.context.listener(event)
+
+    def _rebind(self) -> Selection:
+        with self._one_at_a_time:
+            return self.archiver.bindings.rebind(self.table, self.rule)
 
     def _finish(self, sweep: Journaled) -> Journaled:
         """Remove copies of rows that stayed hot from the archive; then the sweep is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
@@ -19,7 +20,8 @@ from wane._cli.output import console, counts_text, many, print_line, table, time
 from wane._cli.values import parse_key, parse_length
 from wane._prune.pace import FAST
 
-_SWEEP = "archive-"
+_SWEEP = re.compile(r"(?:archive-)?(\d+)(?:-[0-9a-f]{8})?", re.ASCII)
+"""A sweep's number, or one of its runs in the audit trail: evictors beside the first have a name of their own."""
 """The prefix of an archive sweep's run in the audit trail."""
 
 
@@ -169,7 +171,6 @@ def _only_conflicts(reasons: Sequence[tuple[str, str]]) -> bool:
 
 
 def _sweep(text: str) -> int:
-    try:
-        return int(text.removeprefix(_SWEEP))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no number of a sweep", param_hint="--run") from None
+    if found := _SWEEP.fullmatch(text):
+        return int(found[1])
+    raise typer.BadParameter(f"{text!r} is no number of a sweep", param_hint="--run")
