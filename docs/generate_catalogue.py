@@ -29,7 +29,7 @@ def merge(recorded: Path) -> None:
 def compared(record: dict[str, Any]) -> str:
     """Write in which rows the two differ, and why."""
     said = [
-        f"{why} ({many(sum(tables.values()), 'row')} more in {many(len(tables), 'table')})"
+        f"{why} ({many(sum(tables.values()), 'row')} of {many(len(tables), 'table')})"
         for why, tables in record["differs"]
     ]
     return f"equal, but {'; '.join(said)}" if said else "equal"

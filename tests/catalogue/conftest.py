@@ -13,12 +13,18 @@ from servers import Database, SqliteDatabase
 
 
 @pytest.fixture
-def empty(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
-    """A database without tables, of the store that the test is parametrized with, and of the server, if it names one."""
-    if store == "sqlite":
+def server(store: str) -> str:
+    """The server that has the database; a system may need another one than its store's."""
+    return store
+
+
+@pytest.fixture
+def empty(server: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
+    """A database without tables, of the store that the test is parametrized with."""
+    if server == "sqlite":
         with closing(SqliteDatabase(tmp_path / "empty.db")) as sqlite:
             yield sqlite
     else:
         clusters: Clusters = request.getfixturevalue("clusters")
-        with clusters.database(request.node.callspec.params.get("server", store)) as postgres:
+        with clusters.database(server) as postgres:
             yield postgres

@@ -31,7 +31,6 @@ from wane._findings import Severity
 from wane._keeper import Keeper
 from wane._prune.pace import FAST
 from wane._prune.sweep import Outcome, Sweeper
-from wane.catalogue import systems
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "in_systems"
@@ -278,7 +277,7 @@ PROOFS = {
 
 def prepare(proof: Proof, database: Database) -> None:
     """Change what the catalogue says has to be changed before the first sweep."""
-    for system in systems():
+    for system in catalogue.systems():
         for statement in system.prepare if system.name in proof.contracts else ():
             database.execute(statement)
 

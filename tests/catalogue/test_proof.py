@@ -14,20 +14,21 @@ import pytest
 from catalogue.proving import PROOFS, contents, copies, differences, findings, more, prepare, sweep, unquoted
 from servers import Database
 
-pytestmark = pytest.mark.timeout(900)
 CASES = [
-    pytest.param(
-        name, store, proof.server, marks=[] if proof.schema_only else pytest.mark.catalogue, id=f"{name}-{store}"
-    )
+    pytest.param(name, store, marks=[] if proof.schema_only else pytest.mark.catalogue, id=f"{name}-{store}")
     for name, proof in PROOFS.items()
     for store in proof.stores
 ]
 
 
-@pytest.mark.parametrize(("name", "store", "server"), CASES)
-def test_a_sweep_leaves_what_the_cleaner_leaves(
-    name: str, store: str, server: str, empty: Database, tmp_path: Path
-) -> None:
+@pytest.fixture
+def server(name: str, store: str) -> str:
+    return store if store == "sqlite" else PROOFS[name].server
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("name", "store"), CASES)
+def test_a_sweep_leaves_what_the_cleaner_leaves(name: str, store: str, empty: Database, tmp_path: Path) -> None:
     proof = PROOFS[name]
     proof.run("create", empty)
     proof.run("fill", empty)
@@ -36,7 +37,8 @@ def test_a_sweep_leaves_what_the_cleaner_leaves(
         proof.run("clean", theirs)
         prepare(proof, ours)
         contract = proof.contract(tmp_path)
-        assert findings(proof, ours, contract) == []
+        if not proof.schema_only:
+            assert findings(proof, ours, contract) == []
         left = sweep(ours, contract, proof.sweeps)
         cleaned, swept = contents(theirs), contents(ours)
         for table in cleaned:

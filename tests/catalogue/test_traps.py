@@ -16,8 +16,8 @@ from wane._keeper import Keeper
 from wane._prune.pace import FAST
 from wane._prune.sweep import Sweeper
 
-OLD, NEW = (datetime.now(UTC).replace(tzinfo=None) - timedelta(days=days) for days in (90, 0.5))
-LATER, AHEAD = OLD + timedelta(days=1), NEW + timedelta(days=9)
+NOW = datetime.now(UTC).replace(tzinfo=None)
+OLD, LATER, NEW, AHEAD = (NOW - timedelta(hours=hours) for hours in (10_000, 9_000, 1, -100))
 
 
 @dataclass(frozen=True)
