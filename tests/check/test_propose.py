@@ -557,6 +557,7 @@ def test_partitions_and_heirs_belong_to_their_parent(postgres_database: Postgres
     text = proposed(postgres_database)
     assert list(tomllib.loads(text)["table"]) == ["base", "events"]
     assert "# Partitioned; its partitions (2) belong to it" in section(text, "events")
+    assert 'made_by = "application"' in section(text, "events")
     assert "# descendant inherits from base" in text
     assert "events_old" not in text
     postgres_database.execute(

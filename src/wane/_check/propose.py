@@ -368,6 +368,10 @@ class _Proposal:
         parts = self.parts[table.qualified]
         if table.kind is Kind.PARTITIONED:
             yield toml.comment(f"Partitioned; its partitions ({parts}) belong to it and are not named here.")
+            if len(table.partition_key) == 1 and (table.partitioning or "").startswith("RANGE"):
+                yield toml.comment(
+                    'If they are ranges of time, [partition] with `made_by = "application"` retires them.'
+                )
         elif parts:
             yield toml.comment(f"Other tables ({parts}) inherit from it; its rules reach their rows too.")
         if table.row_security:
