@@ -109,7 +109,7 @@ def test_every_page_fits_and_works_at_both_widths(browser: Browser, sqlite_datab
                     walk(page, base, (*LISTED, "/tables/job?key=900"), width)
 
 
-@pytest.mark.sampled("sqlite")
+@pytest.mark.sampled
 def test_every_page_fits_with_a_hundred_tables(browser: Browser, database: Database) -> None:
     with keeping(database, *shop(database, others=98)) as kept:
         kept.keeper.enable()
