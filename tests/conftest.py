@@ -149,6 +149,13 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["run_directory"] = str(node.config.stash[RUN].directory)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from groups import Groups  # Not above: mutations run without pytest-xdist.
+
+    return Groups(config, log) if config.option.dist == "loadgroup" else None
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if RUN in config.stash:
         config.stash[RUN].close()
