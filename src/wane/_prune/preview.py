@@ -88,7 +88,7 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
     if rule.take_range is not None:
         find, take, held = "find where the batch ends", "take the batch", ""
         if not locks:
-            add("if others have changed anything: find where the cap ends", rule.edge)
+            add("find where the cap ends, again once others have changed anything", rule.edge)
         if rule.unheld is not None:
             add(find, rule.unheld[0])
             if rule.proven is not None:
