@@ -3,10 +3,12 @@
     .venv/bin/python -m bench.archive [--rows 2000000] [--rounds 3] [--only sqlite|postgres] [--scale]
 
 Every round gives each contender the same table of about 500 bytes a row, all of it due, and takes them in turns. Wane copies, reads back,
-proves, commits and evicts, and can be killed anywhere; the others copy and delete. Everybody's connections are open and everybody's Spark
-runs already (`spark_start_seconds` says what that took). The first archive run of a schema proves every row inside the database; so a few
-rows go first, unmeasured, and what is measured is the everyday run. `--scale` measures Wane alone with a quarter of the rows and with all
-of them. Raw samples go to bench/results/archive.json.
+proves, commits and evicts, and can be killed anywhere; the others copy and delete. On PostgreSQL every ten rows have a transaction of their
+own, as applications write them. Everybody's connections are open and everybody's Spark runs already (`spark_start_seconds` says what that
+took). The first archive run of a schema proves every row inside the database; so a few rows go first, unmeasured, and what is measured is
+the everyday run. CPU seconds are those of this process, its Java, its tasks and the database's server: on a busy machine they are the
+numbers to trust. `cold` is a first run in a process of its own, with Spark's start and the strict proof of a first sweep. `--scale`
+measures Wane alone with a quarter of the rows and with all of them. Raw samples go to bench/results/archive.json.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import sqlite3
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -56,12 +60,21 @@ CREATE TABLE event_outbox (
 SQLITE_TABLE = POSTGRES_TABLE.replace("timestamptz", "integer").replace("uuid", "text").replace("bigint", "integer")
 INDEX = "CREATE INDEX event_outbox_age ON event_outbox (created_at, id)"
 FILL = """
-INSERT INTO event_outbox
-SELECT n, to_timestamp({first} + n * {step}::double precision), 'orders', 'order_' || n % 7, 'stream-' || n % 1000,
-  md5(n::text)::uuid, repeat(md5((n * 7)::text), 4) || repeat(md5((n % 500)::text), 7)
-FROM generate_series(1, {rows}) AS n
+DO $fill$
+BEGIN
+  FOR low IN 1..{rows} BY 10 LOOP
+    BEGIN
+      INSERT INTO event_outbox
+      SELECT n, to_timestamp({first} + n * {step}::double precision), 'orders', 'order_' || n % 7, 'stream-' || n % 1000,
+        md5(n::text)::uuid, repeat(md5((n * 7)::text), 4) || repeat(md5((n % 500)::text), 7)
+      FROM generate_series(low, least(low + 9, {rows})) AS n;
+    EXCEPTION WHEN unique_violation THEN RAISE;  -- A block with a handler is a transaction of its own.
+    END;
+  END LOOP;
+END $fill$
 """
 WARM = 100
+COLD_ROWS = 30_000
 
 
 def contract(folder: Path, url: str, unit: str) -> Contract:
@@ -121,6 +134,20 @@ def _family(pid: int) -> Iterator[tuple[str, int]]:
         waiting += _children(one)
 
 
+def cpu_of_family(pid: int) -> float:
+    """CPU seconds of a process and its descendants, those that have ended included."""
+    total, waiting = 0, [pid]
+    while waiting:
+        one = waiting.pop()
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += sum(int(number) for number in fields[11:15])  # utime, stime, and those of ended children.
+        waiting += _children(one)
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 def _children(pid: int) -> list[int]:
     try:
         lists = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
@@ -156,6 +183,10 @@ class Postgres:
         self.connection.execute(INDEX)
         self.connection.execute("VACUUM ANALYZE event_outbox")
         self.connection.execute("CHECKPOINT")
+
+    def server_cpu(self) -> float:
+        stat = Path(f"/proc/{self.connection.info.backend_pid}/stat")
+        return cpu_of_family(int(stat.read_text().rpartition(")")[2].split()[1])) if stat.exists() else 0.0
 
     def size(self) -> int:
         [(size,)] = self.connection.execute("SELECT pg_relation_size('event_outbox')").fetchall()
@@ -218,6 +249,9 @@ class Sqlite:
         self.connection.execute(INDEX)
         self.connection.execute("ANALYZE")
         self.connection.execute("PRAGMA wal_checkpoint(truncate)")
+
+    def server_cpu(self) -> float:
+        return 0.0
 
     def size(self) -> int:
         return self.path.stat().st_size
@@ -347,11 +381,14 @@ def measure(database: Database, folder: Path, spark: SparkSession, rows: int, ro
             place = folder / f"{database.kind}-{name}-{number}"
             run = prepare(place)
             heap = database.size()
+            before = cpu_of_family(os.getpid()), database.server_cpu()
             with Memory() as memory:
                 seconds, told = timed(run)
+            spent = cpu_of_family(os.getpid()) - before[0], database.server_cpu() - before[1]
             assert database.left() == 0, name
             size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-            sample = {"seconds": round(seconds, 2), "size_of_heap": round(size / heap, 3), **told}
+            cpu = {"cpu_seconds": round(sum(spent), 2), "server_cpu_seconds": round(spent[1], 2)}
+            sample = {"seconds": round(seconds, 2), **cpu, "size_of_heap": round(size / heap, 3), **told}
             samples[name].append({**sample, "memory_mb": memory.most})
             print_line(f"{database.kind} round {number + 1} {name}: {samples[name][-1]}")
             shutil.rmtree(place)
@@ -359,10 +396,12 @@ def measure(database: Database, folder: Path, spark: SparkSession, rows: int, ro
 
 
 def ratios(samples: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
-    def median(name: str) -> float:
-        return statistics.median(sample["seconds"] for sample in samples[name])
+    def median(name: str, what: str) -> float:
+        return statistics.median(sample[what] for sample in samples[name])
 
-    found = {f"time, wane / {name}": median("wane") / median(name) for name in samples if name != "wane"}
+    others = [name for name in samples if name != "wane"]
+    found = {f"time, wane / {name}": median("wane", "seconds") / median(name, "seconds") for name in others}
+    found |= {f"CPU, wane / {name}": median("wane", "cpu_seconds") / median(name, "cpu_seconds") for name in others}
     ours = samples["wane"]
     found["verifying / copying"] = statistics.median(
         one["seconds_of"]["written"] / one["seconds_of"]["planned"] for one in ours
@@ -382,6 +421,23 @@ def scale(database: Database, folder: Path, rows: int) -> dict[str, Any]:
         print_line(f"{database.kind} {name}: {found[name]}")
     found["ratio"] = round(found["whole"]["seconds"] / found["quarter"]["seconds"], 3)
     return found
+
+
+def cold(database: Database, folder: Path) -> dict[str, Any]:
+    """A first run in a process of its own: Spark and its workers start, and every row is proven twice."""
+    promised = contract(folder, database.url, database.unit)
+    with open_keeper(None, contract=promised) as keeper:
+        keeper.migrate()
+        keeper.enable()
+        keeper.archive.adopt()
+    database.fresh(COLD_ROWS)
+    script = "import bench.archive as b, sys; b._archive(b.load_contract(b.Path(sys.argv[1])))"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds, _ = timed(lambda: subprocess.run([sys.executable, "-c", script, str(promised.path)], cwd=ROOT, check=True))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert database.left() == 0
+    return {"rows": COLD_ROWS, "seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)}
 
 
 def main() -> None:
@@ -407,6 +463,8 @@ def main() -> None:
                 kind["scale"] = scale(database, folder, options.rows)
             else:
                 kind |= measure(database, folder, spark, options.rows, options.rounds)
+                kind["cold"] = cold(database, folder / f"{database.kind}-cold")
+                print_line(f"{database.kind} cold: {kind['cold']}")
 
         if options.only != "postgres":
             measured(Sqlite(folder))
