@@ -366,7 +366,11 @@ class ColdTable:
     def active(self) -> set[str]:
         """Return the paths of the files that make up the table now."""
         table = self.open()
-        return set() if table is None else {str(cold_path(local_path(one)).resolve()) for one in table.file_uris()}
+        uris = [] if table is None else table.file_uris()
+        return {
+            local_path(one) if isinstance(self.folder, ObjectPath) else os.path.realpath(local_path(one))
+            for one in uris
+        }
 
     def sync(self) -> None:
         """Make sure that what was committed survives a power cut: hot rows are deleted because of it."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,10 @@ def reason(problem: object) -> str:
     """Return why the file system, or the object store, refused something: in one line."""
     told = getattr(problem, "strerror", None) or str(problem)
     answer = _ANSWER.search(told)
-    return " ".join(": ".join(answer.groups()).split() if answer else _COLOUR.sub("", told).split())
+    if answer is not None:
+        return " ".join(": ".join(answer.groups()).split())
+    # Delta Lake's client lists its causes, the last one being that of all others.
+    return ": ".join(" ".join(one.split()) for one in _COLOUR.sub("", told).split("\u21b3")[-2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,7 @@ def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> FileSyst
             allow_delayed_open=True,
         )
     if scheme == "gs":
-        return fs.GcsFileSystem()
+        return fs.GcsFileSystem(retry_time_limit=timedelta(seconds=_REQUEST_SECONDS))
     account = named.get("AZURE_STORAGE_ACCOUNT_NAME")
     if not account:
         raise ArchiveError(
