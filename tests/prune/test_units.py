@@ -203,7 +203,6 @@ def test_pressure_reports_the_oldest_of_all_units(sqlite_database: Database) -> 
 
 
 def test_a_text_that_is_no_time_stays_between_rows_that_leave(sqlite_database: SqliteDatabase) -> None:
-    """Full batches are taken without checking times twice, unless something in their range is not due."""
     with keeping(sqlite_database, "text", '"iso"') as keeper:
         sqlite_database.execute("CREATE INDEX lease_ends ON lease (ends, id)")
         rows: list[tuple[int, str | None]] = [(n, f"2020-03-{n:02}T00:00:00Z") for n in range(1, 13)]

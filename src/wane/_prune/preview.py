@@ -91,12 +91,8 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
             add("find where the cap ends, again once others have changed anything", rule.edge)
         if rule.unheld is not None:
             add(find, rule.unheld[0])
-            if rule.proven is not None:
-                add("if it is full: count its rows, whatever their times are", rule.proven[0])
-                add("if all of them are due: take the batch", rule.proven[1])
-                take = f"if it is not: {take}"
             add(take, rule.unheld[1])
-            held, take = "if rows are held: ", "take the batch"
+            held = "if rows are held: "
         add(f"{held}{find}", rule.batch_end)
         if rule.known_edge is not None:
             swept = "if a sweep is alone: "

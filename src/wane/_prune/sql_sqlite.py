@@ -54,7 +54,7 @@ class SqliteRowTaker(RowTaker):
         edge = None if rule.edge is None else self._edge(batch, rule.edge)
         if rule.edge is not None and edge is None:
             return Taken({str(batch.selection.name): 0}, batch.floor, done=True)
-        taken = self._take_range(batch, *rule.unheld, edge, rule.proven)
+        taken = self._take_range(batch, *rule.unheld, edge)
         # Nothing is due, or something of the table is held.
         return taken if any(taken.counts.values()) else self._take_range(batch, rule.batch_end, rule.take_range, edge)
 
@@ -74,27 +74,16 @@ class SqliteRowTaker(RowTaker):
         [(others, own)] = self.transaction.execute(_CHANGES, {})
         return replace(edge, version=(others, own + 1), floor=floor)
 
-    def _take_range(
-        self,
-        batch: Batch,
-        find: Statement,
-        take: Statement,
-        edge: CapEdge | None,
-        proven: tuple[Statement, Statement] | None = None,
-    ) -> Taken:
+    def _take_range(self, batch: Batch, find: Statement, take: Statement, edge: CapEdge | None) -> Taken:
         """Find where the batch ends, and take everything due up to there.
 
-        No other transaction writes in between, so only a hold that ends can add rows. If there are no more rows up to
-        there than were found due, `proven` takes them without checking their times again.
+        No other transaction writes in between, so only a hold that ends can add rows.
         """
         selection, rule, floor = batch.selection, self.statements(batch.selection), batch.floor
         beyond = None if edge is None else edge.position
         ends = self.transaction.read(rule.fill(find, selection, batch.now, limit=batch.limit, floor=floor, edge=beyond))
         end = ends[0] if ends else None
         last = end or (beyond if rule.ends_at_edge else None)
-        if end is not None and proven is not None:
-            [(rows,)] = self.transaction.read(rule.fill(proven[0], selection, batch.now, floor=floor, end=end))
-            take = proven[1] if rows == batch.limit else take
         taken = self.transaction.change(rule.fill(take, selection, batch.now, floor=floor, end=last, edge=beyond))
         if taken > batch.limit:
             raise Locked(f"{selection.name}: a hold ended while rows were taken; nothing was changed", "try again")

@@ -195,7 +195,6 @@ class Rows:
         alone: bool = False,
         after_followers: bool = False,
         edge: Sequence[str] = (),
-        proven: bool = False,
     ) -> list[str]:
         """Write every condition for a row to be due, guards included. `states` narrows to some of the rule's states.
 
@@ -203,8 +202,7 @@ class Rows:
         be found instead. `alone` leaves out what depends on other rows: only to find rows that a statement with every
         condition takes. `after_followers` means that what follows the row has left already, under the locks in which
         every condition was checked: a time that was in there is gone. `edge` is the position of the first row that a cap
-        excludes, where it is known; else the condition finds it. `proven` leaves out what the row's time must be: only
-        for a range of rows whose times have all been checked in the same transaction, with nobody else writing.
+        excludes, where it is known; else the condition finds it.
         """
         parts = self.parts(
             p,
@@ -216,7 +214,6 @@ class Rows:
             alone=alone,
             after_followers=after_followers,
             edge=edge,
-            proven=proven,
         )
         return [condition for part in parts for condition in part.conditions]
 
@@ -232,34 +229,11 @@ class Rows:
         alone: bool = False,
         after_followers: bool = False,
         edge: Sequence[str] = (),
-        proven: bool = False,
     ) -> Iterator[RulePart]:
         """Yield what `due` requires, part by part, in the order of its conditions; `why` explains a row by them."""
         yield from self._about(p, selection, states)
         yield RulePart("scope", "it is in the scope", self._scope(p, selection, "t"), selection.per)
         yield RulePart("key", "its key is not NULL", self.identified(selection, "t"), selection.key)
-        if not proven:
-            yield from self._timed(
-                p, selection, now, floored=floored, ended=ended, after_followers=after_followers, edge=edge
-            )
-        yield from self._column_guards(selection)
-        if not alone:
-            yield from self._references(selection)
-            yield from self._live_followers(p, selection)
-            yield from self._spared(p, selection)
-            yield from self._holds(p, selection)
-
-    def _timed(
-        self,
-        p: Parameters,
-        selection: Selection,
-        now: When,
-        *,
-        floored: bool,
-        ended: bool,
-        after_followers: bool,
-        edge: Sequence[str],
-    ) -> Iterator[RulePart]:
         time = selection.time_columns
         plausible = self.plausible(p, selection, "t", after_followers=after_followers)
         plausible = [self.dialect.recheck(plausible)] if floored and plausible else plausible
@@ -269,6 +243,12 @@ class Rows:
         longer = selection.longer
         window = (longer.column,) if longer is not None and longer.reference is None else ()
         yield RulePart("bound", _bound_in_words(selection), bound, (*time, *window) or selection.key)
+        yield from self._column_guards(selection)
+        if not alone:
+            yield from self._references(selection)
+            yield from self._live_followers(p, selection)
+            yield from self._spared(p, selection)
+            yield from self._holds(p, selection)
 
     def _column_guards(self, selection: Selection) -> Iterator[RulePart]:
         for columns, opposite in (

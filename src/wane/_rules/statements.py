@@ -15,7 +15,7 @@ from typing import Any
 from wane._contract.model import Cap, Expiry, Mark, ToArchive, ToColdTier
 from wane._db.schema import Kind, TableInfo
 from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement
-from wane._db.timestamps import LATEST, PER_SECOND
+from wane._db.timestamps import LATEST
 from wane._rules.indexes import served
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows, all_of, cutoff, nested
@@ -141,9 +141,6 @@ class RuleStatements:
     unheld: tuple[Statement, Statement] | None
     """Do what `batch_end` and `take_range` do, faster, if nothing of the table is held; else find and take nothing.
     None on PostgreSQL, and without Wane's own tables."""
-    proven: tuple[Statement, Statement] | None
-    """Count the rows up to the end of a batch, whatever their times are, and take them (SQLite): if they are as many as
-    were found due, all of them are. None where checking times takes no functions."""
     batch_end: Statement | None
     """Find the position of the last row of the batch, where `take_range` does not find it itself."""
     take_range: Statement | None
@@ -317,7 +314,6 @@ class _Compiler:
             ends_at_edge=self._ends_at_edge(),
             known_edge=self._known_edge() if self.edge and locks else None,
             unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
-            proven=self._proven() if ranged and self._checks_texts() else None,
             batch_end=self._batch_end() if ranged and not locks else None,
             take_range=(self._take_oldest() if locks else self._take_up_to()) if ranged else None,
             with_followers=self._with_followers() if takes_followers_by_range(self.rows, selection) else None,
@@ -428,21 +424,6 @@ class _Compiler:
         rows = self.rows.sparing_held_tables()
         return self._batch_end(rows), self._take_up_to(rows)
 
-    def _checks_texts(self) -> bool:
-        """Return whether functions check the times of rows, more slowly than rows are deleted."""
-        selection = self.selection
-        if self.dialect.locks_rows or not self.rows.holds or selection.own_time is None or self.edge:
-            return False
-        return any(one.unit not in PER_SECOND for one in selection.time.each)
-
-    def _proven(self) -> tuple[Statement, Statement]:
-        rows = self.rows.sparing_held_tables()
-        counted, taken = rows.parameters(), rows.parameters()
-        where = all_of(self._up_to(counted, rows, proven=True))
-        count = counted.statement(f"SELECT count(*) FROM {self.table}\nWHERE {where}")
-        verb = rows.verb(taken, self.selection)
-        return count, taken.statement(f"{verb}\nWHERE {all_of(self._up_to(taken, rows, proven=True))}")
-
     def _batch_end(self, rows: Rows | None = None) -> Statement:
         """Find the position of the last of the `limit` oldest due rows; nothing if fewer are due.
 
@@ -468,10 +449,10 @@ class _Compiler:
         p = rows.parameters()
         return p.statement(f"{rows.verb(p, self.selection)}\nWHERE {all_of(self._up_to(p, rows))}")
 
-    def _up_to(self, p: Parameters, rows: Rows, *, proven: bool = False) -> list[str]:
+    def _up_to(self, p: Parameters, rows: Rows) -> list[str]:
         edge = self.walk.bind(p, "edge", self.edge) if self.edge else []
         where = [
-            *rows.due(p, self.selection, NOW, floored=True, ended=True, edge=edge, proven=proven),
+            *rows.due(p, self.selection, NOW, floored=True, ended=True, edge=edge),
             *self.walk.behind(p, self.floor),
         ]
         time, *key = self.rows.position(self.selection, "t")
