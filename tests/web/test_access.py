@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
+import anyio
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -13,7 +14,7 @@ from starlette.routing import Route
 from servers import Database
 from wane._contract.model import Contract
 from wane.errors import WrongArgument
-from wane.web import console, create_token, list_tokens, revoke_token
+from wane.web import _shield, console, create_token, list_tokens, revoke_token
 from wane.web._access import COOKIE, AccessRole, form_key
 from wane.web._endpoints import ENDPOINTS
 from wane.web._shield import MOST_BODY, Rates
@@ -70,6 +71,20 @@ def test_every_route_refuses_what_is_too_large_or_for_another_host(guarded: Shop
         assert other.status_code == 421, (method, path)
         long = guarded.ask.ask(method, f"{path}?{'x' * 5_000}", headers=guarded.bearer("admin"))
         assert long.status_code == 414, (method, path)
+
+
+def test_no_route_waits_for_a_body_that_does_not_arrive(guarded: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_shield, "BODY_SECONDS", 0.02)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await anyio.sleep(30)
+
+    for method, path in ROUTES:
+        if method == "POST":
+            headers = {**guarded.bearer("admin"), "content-type": "application/json"}
+            response = guarded.ask.ask(method, path, content=slow(), headers=headers)
+            assert response.status_code == (303 if path == "/logout" else 408), (path, response.text)  # It reads none.
 
 
 def test_every_answer_has_security_headers(guarded: Shop) -> None:

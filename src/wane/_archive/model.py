@@ -74,6 +74,10 @@ class ColdStatus:
     version: int
 
 
+VERIFIED = "archive verify"
+"""The action in the audit trail that says that all files of a table were read back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """What reading back a table of the archive found."""

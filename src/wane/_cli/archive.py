@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from wane._archive.model import ArchiveRun, ColdStatus, Proof, RestoreStatus, SweepStatus
+from wane._archive.model import VERIFIED, ArchiveRun, ColdStatus, Proof, RestoreStatus, SweepStatus
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption, ShownOption
@@ -138,8 +138,15 @@ def _print_tables(found: Sequence[ColdStatus]) -> None:
 
 @command(app, "verify")
 def archive_verify(call: Call, name: TableArgument = None, spark: SparkOption = False) -> CommandResult:
-    """Read back every file of the archive and compare it with the archive's log. Exits 1 if something is wrong."""
-    proofs = call.open().archive.verify(name, spark=spark, starting=starting)
+    """Read back every file of the archive and compare it with the archive's log. Exits 1 if something is wrong.
+
+    The audit trail records what was verified, and when.
+    """
+    keeper = call.open()
+    proofs = keeper.archive.verify(name, spark=spark, starting=starting)
+    for one in proofs:
+        facts = {"files": one.files, "rows": one.rows, "problems": len(one.problems)}
+        keeper.record_action(VERIFIED, one.table, facts)
     return CommandResult(proofs, lambda: _print_proofs(proofs), 1 if any(proof.problems for proof in proofs) else 0)
 
 

@@ -41,7 +41,7 @@ from wane.web._problems import RequestRefused, problem_of, status_of
 from wane.web._proxy import TrustedProxy
 from wane.web._resources import audit_row, read_trail
 from wane.web._shared_health import SharedHealth
-from wane.web._shield import Rates, Shield, TooLarge
+from wane.web._shield import Rates, Shield, TooLarge, TooSlow
 from wane.web._words import FILTERS
 
 R = TypeVar("R")
@@ -99,6 +99,7 @@ class Web:
                 WaneError: self._failed,
                 RequestRefused: self._failed,
                 TooLarge: self._too_large,
+                TooSlow: self._too_slow,
                 HTTPException: self._not_served,
                 Exception: self._broken,
             },
@@ -320,6 +321,10 @@ class Web:
     async def _too_large(self, request: Request, problem: Exception) -> Response:
         del problem
         return self._explained(request, RequestRefused(413, "TooLarge", "the body is too large"))
+
+    async def _too_slow(self, request: Request, problem: Exception) -> Response:
+        del problem
+        return self._explained(request, RequestRefused(408, "TooSlow", "the body did not arrive in time"))
 
     async def _not_served(self, request: Request, problem: Exception) -> Response:
         assert isinstance(problem, HTTPException)

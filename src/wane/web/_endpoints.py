@@ -297,7 +297,7 @@ def _operation(one: Endpoint) -> dict[str, Any]:
         "parameters": [_parameter(value) for value in one.values if value.inside == "query"],
         "responses": {
             "200": {"description": "Done.", "content": {"application/json": {"schema": {"type": "object"}}}},
-            **dict.fromkeys(("400", "401", "403", "404", "409", "413", "414", "429", "503"), problem),
+            **dict.fromkeys(("400", "401", "403", "404", "408", "409", "413", "414", "429", "503"), problem),
         },
     }
     body = [value for value in one.values if value.inside == "body"]

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from wane._archive.model import VERIFIED
 from wane._contract.fingerprint import fingerprint
 from wane._contract.lookup import find_table
 from wane._contract.model import Contract, ToArchive
@@ -20,6 +21,9 @@ from wane._ledger import AuditEntry, Hold
 from wane.claims import WorkState
 from wane.errors import NotInstalled, UnknownTable, WaneError
 from wane.web._call import WebCall, parse_key_text, parse_time_text
+
+_MOST_ACTIONS = 1_000
+"""How many entries of the audit trail are read to find when the archive was last verified."""
 
 
 def listed(items: Sequence[Any], cursor: object = None) -> dict[str, Any]:
@@ -167,7 +171,7 @@ def archive(keeper: Keeper, call: WebCall) -> Any:
     """Return the archive: its tables as its log has them, sweeps and restores."""
     limit = call.limit()
     if keeper.contract.archive_url is None:
-        return {"tables": [], "sweeps": [], "restores": [], "problem": None}
+        return {"tables": [], "sweeps": [], "restores": [], "verified": {}, "problem": None}
     found: list[Any] = []
     problem = None
     try:
@@ -175,7 +179,19 @@ def archive(keeper: Keeper, call: WebCall) -> Any:
     except WaneError as error:  # What cannot be read does not hide what can.
         problem = error.message
     sweeps, restores = keeper.archive.status(limit=limit), keeper.archive.restores(limit=limit)
-    return {"tables": found, "sweeps": sweeps, "restores": restores, "problem": problem}
+    verified = _last_verified(keeper)
+    return {"tables": found, "sweeps": sweeps, "restores": restores, "verified": verified, "problem": problem}
+
+
+def _last_verified(keeper: Keeper) -> dict[str, dict[str, Any]]:
+    """Return when all files of each table were last read back, by what the audit trail says of the latest actions."""
+    if not keeper.store.migrated:
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    for one in keeper.audit(kind="action", limit=_MOST_ACTIONS):
+        if one.inputs.get("action") == VERIFIED:
+            found.setdefault(one.table, {"at": one.executed_at, "problems": one.inputs["problems"], "by": one.actor})
+    return found
 
 
 def restorable(contract: Contract) -> list[str]:

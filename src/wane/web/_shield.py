@@ -7,12 +7,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, MutableMapping
 from typing import Any
 
+import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wane.web._proxy import TrustedProxy
 
 MOST_BODY = 64 * 1024
 """The largest body of a request, in bytes."""
+BODY_SECONDS = 10.0
+"""How long the body of a request may take to arrive."""
 _MOST_PATH = 4_096
 _RATE, _BURST = 20.0, 100.0
 """Requests a second that one address may send on average, and at once."""
@@ -32,6 +35,10 @@ _UNCACHED = {b"cache-control": b"no-store"}
 
 class TooLarge(Exception):
     """The body of a request is larger than allowed."""
+
+
+class TooSlow(Exception):
+    """The body of a request did not arrive in time."""
 
 
 class Rates:
@@ -93,11 +100,18 @@ class Shield:
 
 
 def _bounded(receive: Receive) -> Receive:
-    seen = 0
+    seen, whole, until = 0, False, anyio.current_time() + BODY_SECONDS
 
     async def bounded() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, whole
+        if whole:  # What comes then is that the client has left.
+            return await receive()
+        try:
+            with anyio.fail_after(until - anyio.current_time()):
+                message = await receive()
+        except TimeoutError:
+            raise TooSlow from None
+        whole = not message.get("more_body", False)
         seen += len(message.get("body", b""))
         if seen > MOST_BODY:
             raise TooLarge
