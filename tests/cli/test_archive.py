@@ -47,6 +47,8 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert checked.code == 0
     assert "event: 30 rows" in checked.out
     assert checked.err.endswith("verified: 2 tables, every file as the log has it\n")
+    recorded = [one["inputs"] for one in wane("audit", "list", "--json").json if one["kind"] == "action"]
+    assert [(one["action"], one["problems"]) for one in recorded] == [("archive verify", 0)] * 2
     asked = wane("archive", "query", "event", "--where", "id < 4", "--columns", "id, body", "--json")
     assert sorted(row["id"] for row in asked.json) == [1, 2, 3]
     assert "starting Spark" not in checked.err + asked.err

@@ -18,6 +18,7 @@ from archive import inline
 from archive.cold import Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
 from wane._archive.cold_rows import PlainRows
+from wane._archive.model import VERIFIED
 from wane.web import LOOPBACK, create_token
 from wane.web import _jobs as limits
 from wane.web._app import Web
@@ -96,6 +97,14 @@ def test_a_query_reads_the_files_that_can_hold_its_rows(archived: Shelf) -> None
     assert (files["on_spark"], files["names"][0].startswith("_month=")) == (False, True)
     everything = archived.found(table="event", limit=1_000)["result"]
     assert (len(everything["rows"]), everything["more"]) == (43, False)
+
+
+def test_when_a_table_was_last_verified_is_shown(archived: Shelf) -> None:
+    assert archived.get("").json()["verified"] == {}
+    for problems in (2, 0):
+        archived.cold.keeper.record_action(VERIFIED, "event", {"files": 3, "rows": 40, "problems": problems})
+    [(name, last)] = archived.get("").json()["verified"].items()
+    assert (name, last["problems"], last["by"]) == ("event", 0, "tester")
 
 
 def test_the_same_question_is_one_job(archived: Shelf) -> None:
