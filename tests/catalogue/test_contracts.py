@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from catalogue.proving import PROOFS, ROOT
-from servers import Database
+from servers import Database, PostgresDatabase
 from wane import catalogue
 from wane._check.acceptance import accept
 from wane._check.cover import cover
@@ -199,6 +199,16 @@ def test_a_system_is_recognised_and_its_windows_are_left_to_decide(empty: Databa
     assert data.get("window", {}) == dict.fromkeys(SYSTEMS[name].windows, "DECIDE")
     assert list(data["table"]) == ["mine"]
     assert data["excused"] == {}
+
+
+def test_a_system_in_another_schema_is_named(postgres_database: PostgresDatabase) -> None:
+    build(postgres_database, "solid-queue-batches")
+    postgres_database.script("ALTER SCHEMA public RENAME TO queue; CREATE SCHEMA public;")
+    with open_store(resolve_url(postgres_database.url), read_only=True) as store:
+        text = propose(store, url_text="x")
+    assert "include" not in tomllib.loads(text)
+    assert text.count("has the tables of") == 1
+    assert "# The schema queue has the tables of Solid Queue from 1.7 on. The contract catalogue:solid-queue-b" in text
 
 
 def test_tables_of_the_same_name_with_other_columns_are_another_system(database: Database) -> None:

@@ -30,7 +30,9 @@ def test_every_command_and_option_has_help(wane: Wane, path: tuple[str, ...]) ->
     command = COMMANDS[path]
     assert getattr(command, "help", "")
     for parameter in getattr(command, "params"):  # noqa: B009 - typed as little as click is
-        assert getattr(parameter, "help", ""), f"{' '.join(path)} {parameter.name} has no help"
+        text = getattr(parameter, "help", "")
+        assert text, f"{' '.join(path)} {parameter.name} has no help"
+        assert not re.search(r"\[[a-z]", text), f"a terminal shows no words in brackets: {text}"
 
 
 @pytest.mark.parametrize("path", [(), ("archive",), *COMMANDS], ids=lambda path: " ".join(path) or "wane")

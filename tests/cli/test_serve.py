@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,15 @@ def test_tokens_are_created_listed_and_revoked(shop: Wane) -> None:
 def test_an_address_that_others_reach_needs_authentication(shop: Wane) -> None:
     refused = shop("serve", "--host", "0.0.0.0")
     assert (refused.code, "add --auth" in refused.err) == (2, True)
+
+
+def test_a_port_in_use_is_refused_before_an_address_is_printed(shop: Wane) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = shop("serve", "--port", str(port))
+    assert refused.code == 1
+    assert f"the console cannot be served on 127.0.0.1 port {port}: the port is in use" in refused.err
+    assert "console: " not in refused.err
 
 
 def test_it_serves_the_application(shop: Wane, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,13 @@ def test_the_dashboard_is_the_one_that_wane_writes() -> None:
     assert written == dashboard(), "run: wane alerts --contract deploy/wane.toml --grafana > deploy/grafana/wane.json"
 
 
+def test_the_image_can_do_what_every_command_needs() -> None:
+    installed = re.findall(r"'\.\[(.*)\]'", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
+    plain, spark = [set(extras.split(",")) for extras in installed]
+    assert plain == {"postgres", "metrics", "otel", "web"}
+    assert spark == plain | {"spark"}
+
+
 @pytest.mark.deploy
 def test_the_steps_of_the_image_install_wane(tmp_path: Path) -> None:
     """The commands of the first stage, in an environment of their own, and the command of the last one."""

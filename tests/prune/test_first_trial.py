@@ -42,10 +42,11 @@ def test_a_text_of_approvals_is_refused(database: Database) -> None:
 def test_a_follower_is_reported_with_whom_it_leaves(database: Database) -> None:
     jobs(database)
     database.script("CREATE TABLE note (id integer PRIMARY KEY, job_id integer)")
-    declared = table("job", rule(followers=[follower("note.job_id")]))
+    follows = [follower("note.job_id")]
+    declared = table("job", rule(followers=follows), rule("failed", when=("failed",), followers=follows))
     with (
         keeping(database, declared) as kept,
-        pytest.raises(UnknownTable, match=r"note has no rules of its own: its rows leave with job\.old"),
+        pytest.raises(UnknownTable, match=r"its rows leave with those of job\.old, job\.failed$"),
     ):
         kept.keeper.prune("note", rule="old", limit=1)
 

@@ -82,6 +82,8 @@ def test_why_says_when_the_own_window_of_a_row_ends(database: Database, queues: 
         ends = {n: one.rules[0].due_at for n, one in found.items() if one.rules[0].due_at is not None}
         assert ends == {n: timestamp(ago(ROWS[n][0] - max(ROWS[n][1] or 0, 7))) for n in (*DUE, *waiting)}
         assert found[3].summary.endswith("31d after its at_ms")
+        name = "queue.days" if queues else "days"
+        assert f"{name} = -1, and it requires: " in found[6].summary
 
 
 def test_followers_leave_with_rows_whose_window_has_passed(database: Database) -> None:

@@ -100,6 +100,18 @@ def test_a_childs_value_that_is_no_time_keeps_the_row(database: Database) -> Non
         assert left(kept) == DUE - {1}
 
 
+def test_why_shows_the_time_in_the_other_table(database: Database) -> None:
+    fill(database)
+    with keeping(database, aged()) as kept:
+        waits, timeless = kept.keeper.why("job", 6), kept.keeper.why("job", 3)
+        assert waits.summary.endswith(", 7d after the latest event.at_ms")
+        values = {one.kind: one.values for one in waits.rules[0].conditions}
+        assert values["time"] == values["bound"] == {"the latest event.at_ms": ago(1)}
+        name = "the latest event.at_ms"
+        requires = f"{name} = NULL, and it requires: {name} is a timestamp as declared"
+        assert timeless.summary == f"old does not take it: {requires}"
+
+
 def test_an_explicit_prune_has_its_own_cutoff(database: Database) -> None:
     fill(database)
     with keeping(database, aged()) as kept:

@@ -83,6 +83,11 @@ class _Examined:
         return self.state is not None or self.expiry is not None or ended
 
 
+def _latest(found: Sequence[CataloguedSystem]) -> list[CataloguedSystem]:
+    """Leave out earlier versions of a system: a later one has the tables of an earlier one, and more."""
+    return [one for one in found if not any(one.recognise.keys() < more.recognise.keys() for more in found)]
+
+
 class _Proposal:
     def __init__(self, store: Store, url_text: str) -> None:
         self.store = store
@@ -95,9 +100,7 @@ class _Proposal:
         self.children = self._children()
         self.examined: dict[tuple[str, str], _Examined] = {}
         self.leads: dict[tuple[str, str], list[TableInfo]] = {}
-        found = [one for one in systems() if self._has(one)]
-        # A later version of a system has the tables of an earlier one, and more.
-        self.systems = [one for one in found if not any(one.recognise.keys() < more.recognise.keys() for more in found)]
+        self.systems = _latest([one for one in systems() if self._has(one)])
         covered = [name for one in self.systems for name in covered_tables(contract_path(one.name))]
         self.catalogued = {key for key, shown in self.names.items() if any(name.covers(shown) for name in covered)}
 
@@ -130,7 +133,8 @@ class _Proposal:
         # Contracts of the catalogue have their own schedulers.
         scheduler = "" if self.systems and not tables else f"[scheduler]\n{SCHEDULER} = {{ every = {_OPEN} }}"
         systems = ["\n".join(self._include()), "\n".join(self._windows())] if self.systems else ["", ""]
-        head = [_HEADER.rstrip(), systems[0], "\n".join(self._store()), scheduler, systems[1]]
+        remarks = "\n".join(self._in_other_schemas())
+        head = [_HEADER.rstrip(), remarks, systems[0], "\n".join(self._store()), scheduler, systems[1]]
         parts = [*filter(None, head), *tables, "\n".join([*excused, *skipped])]
         return "\n\n".join(parts) + "\n"
 
@@ -149,14 +153,23 @@ class _Proposal:
 
     # Systems of the catalogue
 
-    def _has(self, system: CataloguedSystem) -> bool:
-        """Check whether the database has the tables by which a system is recognised."""
+    def _has(self, system: CataloguedSystem, schema: str | None = None) -> bool:
+        """Check whether the database has the tables by which a system is recognised, in their schema or in another."""
         for name, columns in system.recognise.items():
             parsed = TableName.parse(name)
-            info = self.schema.find(parsed.schema, parsed.name)
+            info = self.schema.find(schema or parsed.schema, parsed.name)
             if info is None or info.kind not in READABLE or not all(map(info.column, columns)):
                 return False
         return True
+
+    def _in_other_schemas(self) -> Iterator[str]:
+        absent = [one for one in systems() if not self._has(one)]
+        for schema in sorted({table.schema for table in self.schema.tables}):
+            for one in _latest([one for one in absent if self._has(one, schema)]):
+                yield toml.comment(
+                    f"The schema {schema} has the tables of {one.title}. The contract catalogue:{one.name} is for"
+                    " another one: copy it, rename its tables, include the copy, and remove what is proposed for them below."
+                )
 
     def _include(self) -> Iterator[str]:
         for one in self.systems:

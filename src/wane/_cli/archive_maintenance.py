@@ -55,7 +55,7 @@ def archive_compact(
         typer.Option(
             metavar="N",
             min=2,
-            help="Only months with at least this number of small files: smaller than half of `file_bytes` of [upkeep].",
+            help="Only months with at least this number of small files: smaller than half of `upkeep.file_bytes`.",
         ),
     ] = 2,
     dry_run: DryRunOption = False,
@@ -75,7 +75,7 @@ def archive_tidy(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="How long a file must have been part of nothing: at least 1h; `tidy_after` of [upkeep] if left out.",
+            help="How long a file must have been part of nothing: at least 1h; `upkeep.tidy_after` if left out.",
         ),
     ] = None,
     dry_run: DryRunOption = False,

@@ -19,7 +19,7 @@ from wane.events import Event, PartitionStep
 app = typer.Typer(
     help="Tables by the month (PostgreSQL): converted online, retired by the month, and back.", no_args_is_help=True
 )
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="A table that [partition] of the contract names.")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="A table of the contract's section `partition`.")]
 _LONG_WORK = Services(actor=True, logs=True, progress=True, stops_after="batch")
 
 

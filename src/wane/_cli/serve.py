@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
@@ -73,6 +75,7 @@ def serve(
     trusted = _trusted(proxy or (), user_header, groups_header, grant or ())
     served = console(contract, url=call.url, authentication=authentication, host_names=names, proxy=trusted)
     shown = f"[{host}]" if ":" in host else host
+    _require_free(host, port)
     print_line(f"console: {escape(f'http://{shown}:{port}/')}")
     uvicorn.run(
         served,
@@ -85,6 +88,17 @@ def serve(
         proxy_headers=trusted is None,
     )
     return None
+
+
+def _require_free(host: str, port: int) -> None:
+    """Raise WrongArgument if another process listens there, before the address of the console is printed."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as problem:
+        # Other mistakes of an address are uvicorn's to report.
+        if problem.errno == errno.EADDRINUSE:
+            message = f"the console cannot be served on {host} port {port}: the port is in use"
+            raise WrongArgument(message, "another process serves there; choose another --port") from None
 
 
 def _trusted(

@@ -41,7 +41,7 @@ def space(
         str | None,
         typer.Option(
             metavar="BUDGET",
-            help="With --vacuum: `10s`, `5000 pages`, or both with a comma between, instead of the contract's [space].",
+            help="With --vacuum: `10s`, `5000 pages`, or both with a comma between, instead of `space` of the contract.",
         ),
     ] = None,
 ) -> CommandResult:

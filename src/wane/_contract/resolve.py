@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from wane._contract.duration import Forever
+from wane._contract.duration import FOREVER, Forever
 from wane._contract.entries import (
     AcceptEntry,
     ArchiveTableEntry,
@@ -138,7 +138,10 @@ class _Resolver:
         for name, value in file.table("window").items():
             window = self._window(file, value, ["window", name])
             self.origins.note("window", name, file.mistakes)
-            if window is not None:
+            if window is None:
+                # Its mistake is reported; that rules read it is no second one.
+                self.windows.setdefault(name, FOREVER)
+            else:
                 self.windows[name] = window
                 self._set(file, ["window", name], window)
         for name, value in file.table("scheduler").items():

@@ -33,7 +33,7 @@ class RowCondition:
     met: bool | None
     """None: it could not be evaluated, because the row's time is no timestamp."""
     values: dict[str, object]
-    """The row's own columns that decide."""
+    """The row's own columns that decide, and its time and its window where another table has them."""
     retaining: int | None = None
     """The rows or holds that retain the row, counted up to MOST_COUNTED; None: it depends on the row alone."""
 
@@ -133,16 +133,24 @@ def _read_time(selection: Selection, values: Sequence[Any]) -> datetime | None:
 
 def _read(found: Sequence[Any], selection: Selection, parts: Sequence[RulePart], positions: int) -> RowParts:
     values = iter(found)
+    elsewhere: dict[str, object] = {}
     if selection.other_time is not None:
-        time = read_time(next(values), selection.other_time.time)
+        other = next(values)
+        elsewhere = {str(selection.other_time.time): other}
+        time = read_time(other, selection.other_time.time)
     else:
         time = _read_time(selection, [next(values) for _ in selection.time_columns])
-    window = None if selection.longer is None else selection.longer.read(next(values))
+    longer = {} if selection.longer is None else {selection.longer.name: next(values)}
+    window = None if selection.longer is None else selection.longer.read(*longer.values())
     position = tuple(next(values) for _ in range(positions))
     conditions = []
     for part in parts:
         met = next(values)
         own = {column.name: next(values) for column in part.columns}
+        if part.kind in ("time", "bound"):
+            own = elsewhere or own
+        if part.kind == "bound":
+            own = own | longer
         retaining = None if part.retaining is None else int(next(values))
         conditions.append(RowCondition(part.kind, part.requires, None if met is None else bool(met), own, retaining))
     return RowParts(tuple(conditions), time, window, position)

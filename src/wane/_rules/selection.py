@@ -164,6 +164,11 @@ class BoundLonger:
     """Columns of the row that refer to the one that holds its window; None: it is in the row itself."""
 
     @property
+    def name(self) -> str:
+        """Return the column's name, with its table if that is another one."""
+        return self.column.name if self.reference is None else f"{self.reference.name}.{self.column.name}"
+
+    @property
     def most(self) -> int:
         """Return the largest number that is a window: with a larger one, a row stays."""
         return _LONGEST // timedelta(microseconds=self.micros)

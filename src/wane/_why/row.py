@@ -144,13 +144,16 @@ def _summary(
         return f"{rule.name} would take it, but {obstacles[0].message}"
     if verdict is RowVerdict.WAITING:
         return f"{rule.name} {does} after {due_at:%Y-%m-%d %H:%M:%S} UTC, {_window_in_words(rule, parts)}"
-    return f"{rule.name} does not take it: {'; '.join(map(unmet_in_words, parts.unmet))}"
+    unmet = (one for one in parts.unmet if one.met is not None)
+    return f"{rule.name} does not take it: {'; '.join(map(unmet_in_words, unmet))}"
 
 
 def _window_in_words(rule: Rule, parts: RowParts) -> str:
     window = _window(rule, parts)
     assert isinstance(rule.bound, Age | Orphans | Expiry)
-    return f"{format_duration(window)} after its {rule.bound.time}" if window else f"its {rule.bound.time}"
+    name = str(rule.bound.time)
+    its = name if name.startswith("the latest ") else f"its {name}"
+    return f"{format_duration(window)} after {its}" if window else its
 
 
 def unmet_in_words(condition: RowCondition) -> str:
