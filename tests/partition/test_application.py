@@ -140,7 +140,13 @@ def test_whole_days_leave_and_rows_of_mixed_days_leave_by_their_rules(
         assert explained[day(1)].startswith(f"{day(1)}, its partition, is retired after {after:%Y-%m-%d} 00:00:00 UTC")
         [shown] = [one for one in shown_rows(keeper.contract) if one.table == "task"]
         assert shown.trigger == "weekly every 7d; whole partitions of the application: dropped 30d after their end"
+        [(number, at)] = database.query(f"SELECT id, inserted_at FROM {OLDEST} ORDER BY 1 LIMIT 1")
         done = keeper.partition.retire("task", pace=FAST)
+        why = keeper.why("task", {"id": number, "inserted_at": at})
+        assert f"it left with its partition {OLDEST}, which is in quarantine until " in why.summary
+        assert why.gone is not None
+        assert why.gone.quarantined is not None
+        assert why.gone.quarantined.reattach == f"wane partition retire task --reattach {OLDEST}"
         assert outcomes(done) == {name: "quarantined" if ended == "due" else ended for name, ended in expected.items()}
         gone = [one for one in done if one.outcome == "quarantined"]
         assert {one.counts["task"] for one in gone} == {4}

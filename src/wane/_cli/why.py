@@ -93,6 +93,8 @@ def _print_gone(gone: GoneRow) -> None:
         by = "" if copy.rule is None else f" by {copy.rule}"
         console().print(escape(f"archived{by}{moved}, sweep {copy.sweep}: {copy.file}"), soft_wrap=True)
         console().print(f"[green]restore:[/] {escape(copy.restore)}", soft_wrap=True)
+    if gone.quarantined is not None:
+        console().print(f"[green]put it back:[/] {escape(gone.quarantined.reattach)}", soft_wrap=True)
     if gone.departures:
         print_trail(gone.departures)
     for one in gone.unknown:

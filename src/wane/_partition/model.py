@@ -99,6 +99,19 @@ class Retiring:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantinedRow:
+    """A row that left with its partition, and can still be put back."""
+
+    partition: str
+    table: str
+    """The table that holds the partition's rows now."""
+    until: datetime | None
+    """When it is dropped; None: it is not known yet."""
+    reattach: str
+    """The command that puts the partition back."""
+
+
+@dataclass(frozen=True, slots=True)
 class RowPartition:
     """The partition that a row is in, and when that leaves as a whole."""
 

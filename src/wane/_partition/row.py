@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wane._contract.duration import Forever
 from wane._contract.model import Contract, Partitioned
-from wane._contract.names import TableName
+from wane._contract.names import TableName, split_name
 from wane._db import Store
+from wane._db.schema import TableInfo
 from wane._findings import pasted
-from wane._partition.model import RowPartition
+from wane._partition.journal import PartitionJournal
+from wane._partition.model import QuarantinedRow, RowPartition
 from wane._partition.records import Leaf
 from wane._partition.retirement import Leaving
 from wane._partition.sql import partitions_of
@@ -20,6 +22,7 @@ from wane._partition.statements import qualified_name
 from wane._partition.table import target_of
 from wane._partition.work import PartitionWork
 from wane._prune.pace import Pace
+from wane._rules.queries import queries_of
 from wane.errors import TimedOut, WaneError
 from wane.events import nobody
 
@@ -37,6 +40,25 @@ def partition_of_row(
         return _read(store, contract, settings, key)
     except WaneError:  # It is not partitioned yet, or its rules do not fit: the rules themselves report that.
         return None
+
+
+def quarantined_row(
+    store: Store, contract: Contract, table: TableName, info: TableInfo, key: Mapping[str, object]
+) -> QuarantinedRow | None:
+    """Find the row of a key in the partitions of its table that are in quarantine; None if none has it."""
+    settings = next((one for one in contract.partitions if one.table == table), None)
+    if settings is None or store.kind != "postgres" or not store.migrated:
+        return None
+    columns = [column for name in key if (column := info.column(name)) is not None]
+    for one in PartitionJournal(store.run).retired(target_of(store, contract, settings).full, "quarantined"):
+        if one.place is None:
+            continue
+        schema, name = split_name(one.place)
+        kept = replace(info, schema=schema, name=name)
+        if store.read(queries_of(store).key_text(kept, columns, key), _SECONDS):
+            reattach = pasted("partition", "retire", table, "--reattach", one.partition).strip("`")
+            return QuarantinedRow(one.partition, one.place, one.drop_at, reattach)
+    return None
 
 
 def _read(store: Store, contract: Contract, settings: Partitioned, key: Mapping[str, object]) -> RowPartition | None:

@@ -18,7 +18,7 @@ from wane._prune.fuse import PROBE_SECONDS
 from wane._rules.queries import queries_of
 from wane._schedule.status import read_status
 from wane._why.gone import explain_gone
-from wane._why.model import RowVerdict, WhyRow, WhyRule
+from wane._why.model import GoneRow, RowVerdict, WhyRow, WhyRule
 from wane._why.row import RowReader, shown
 from wane.errors import BindError, Locked, StoreError, TimedOut, UnknownTable, Unreachable, WrongArgument
 
@@ -43,8 +43,7 @@ def explain_row(
     rules = tuple(one for one in found if one is not None)
     if text is None or len(rules) < len(found):
         gone = explain_gone(store, contract, archive, table, info, named)
-        where = f"the archive has it, in {gone.archived.month}" if gone.archived else "nothing records where it went"
-        summary = f"{table.name} has no row with this key; {where}"
+        summary = f"{table.name} has no row with this key; {_location(gone)}"
         return WhyRow(str(table.name), named, now, RowVerdict.GONE, summary, gone=gone)
     first = _first(rules)
     return WhyRow(
@@ -59,6 +58,15 @@ def explain_row(
         next_sweep_at=_next_sweep(store, contract, table),
         partition=_partition(store, contract, table, named),
     )
+
+
+def _location(gone: GoneRow) -> str:
+    if gone.archived is not None:
+        return f"the archive has it, in {gone.archived.month}"
+    if gone.quarantined is None:
+        return "nothing records where it went"
+    until = "" if gone.quarantined.until is None else f" until {gone.quarantined.until:%Y-%m-%d %H:%M} UTC"
+    return f"it left with its partition {gone.quarantined.partition}, which is in quarantine{until}"
 
 
 def _key(table: Table, info: TableInfo, bindings: Bindings) -> Sequence[str]:

@@ -11,6 +11,7 @@ from wane._db import Store
 from wane._db.schema import TableInfo
 from wane._findings import pasted
 from wane._ledger import AuditEntry, Ledger
+from wane._partition.model import QuarantinedRow
 from wane._why.model import ArchivedCopy, GoneRow
 from wane.errors import TimedOut, WaneError
 
@@ -31,12 +32,29 @@ def explain_gone(
     copy = _archived(store, contract, archive, table, info, key, unknown)
     if copy is not None:
         return GoneRow(copy, (), tuple(unknown))
+    quarantined = _quarantined(store, contract, table, info, key, unknown)
+    if quarantined is not None:
+        return GoneRow(None, (), tuple(unknown), quarantined)
     departures = _departures(store, table, unknown)
     unknown += [_COUNTS_ONLY] if departures else []
     for rule in table.rules:
         if isinstance(rule.action, ToColdTier):
             unknown.append(f"whether it is in a table of its month in the schema {rule.action.schema}: not searched")
     return GoneRow(None, departures, (*unknown, _APPLICATION))
+
+
+def _quarantined(
+    store: Store, contract: Contract, table: Table, info: TableInfo, key: Mapping[str, object], unknown: list[str]
+) -> QuarantinedRow | None:
+    if contract.partitioned(table.name) is None:
+        return None
+    from wane._partition.row import quarantined_row
+
+    try:
+        return quarantined_row(store, contract, table.name, info, key)
+    except WaneError as problem:
+        unknown.append(f"whether a partition in quarantine has it: {problem.message}")
+        return None
 
 
 def _archived(

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from wane._ledger import AuditEntry, Hold
-from wane._partition.model import RowPartition
+from wane._partition.model import QuarantinedRow, RowPartition
 from wane._rules.row_parts import RowCondition
 
 
@@ -79,6 +79,8 @@ class GoneRow:
     the row."""
     unknown: tuple[str, ...]
     """What cannot be known, and why."""
+    quarantined: QuarantinedRow | None = None
+    """The partition in quarantine that has the row."""
 
 
 @dataclass(frozen=True, slots=True)
