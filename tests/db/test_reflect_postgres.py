@@ -11,9 +11,11 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from servers import PostgresDatabase
+from wane._db import open_store
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.reflect import reflect
 from wane._db.schema import Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
+from wane._db.url import resolve_url
 
 
 def seen(database: PostgresDatabase, script: str = "", schemas: tuple[str, ...] = ()) -> Schema:
@@ -783,3 +785,24 @@ def test_a_role_without_any_rights_sees_the_whole_schema(postgres_database: Post
         connection.execute("CREATE ROLE nobody_at_all")
         connection.execute("SET LOCAL ROLE nobody_at_all")
         assert reflect(connection).tables == whole.tables
+
+
+def test_partitions_that_were_never_analyzed_are_estimated_by_their_sizes(postgres_database: PostgresDatabase) -> None:
+    postgres_database.execute("CREATE TABLE day (id int NOT NULL, pad text) PARTITION BY RANGE (id)")
+    for n in range(30):
+        postgres_database.execute(
+            f"CREATE TABLE day_{n} PARTITION OF day FOR VALUES FROM ({n * 100}) TO ({n * 100 + 100})"
+        )
+    postgres_database.execute("INSERT INTO day SELECT n, repeat('x', 100) FROM generate_series(0, 1499) AS n")
+    with open_store(resolve_url(postgres_database.url)) as store:
+        info = store.reflect().find(None, "day")
+        assert info is not None
+        unknown = store.estimate_rows(info)
+        assert unknown is not None
+        assert 500 < unknown < 4_500
+        postgres_database.execute("ANALYZE day_0")
+        some = store.estimate_rows(info)
+        assert some is not None
+        assert 1_400 < some < 1_600
+        postgres_database.execute("ANALYZE day")
+        assert store.estimate_rows(info) == 1_500

@@ -27,7 +27,7 @@ from wane._db.postgres.settings import BY_INDEX, SAFE_SETTINGS, SEARCH_PATH, UNL
 from wane._db.postgres.transaction import LOCAL_SETTINGS, PostgresTransaction, beginning, inside, opened
 from wane._db.postgres.watch import PostgresWatch
 from wane._db.queryplan import QueryPlan, read_postgres_plan
-from wane._db.schema import Column, Schema, TableInfo, index_name
+from wane._db.schema import Column, Kind, Schema, TableInfo, index_name
 from wane._db.statement import Execute, Statement
 from wane._db.store import Activity, Store, Watch
 from wane._db.transaction import Transaction, driver_connection
@@ -157,6 +157,25 @@ JOIN pg_catalog.pg_class AS class ON class.oid = reads.relation AND class.relkin
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 ORDER BY 1, 2
 """
+
+
+_PARTS = """
+SELECT class.reltuples::float8, class.relpages, pg_relation_size(class.oid) / current_setting('block_size')::float8
+FROM pg_partition_tree(%(table)s::regclass) AS part JOIN pg_class AS class ON class.oid = part.relid
+WHERE part.isleaf
+"""
+_LEAST_PLANNED_PAGES = 10
+"""As many pages as the planner supposes that a table has that was never analyzed."""
+
+
+def _rows_of_parts(planned: int, parts: Sequence[tuple[float, int, float]]) -> int:
+    """Estimate the rows of all partitions by their sizes: the planner supposes rows in those that are new and empty."""
+    known = [(tuples / pages, size) for tuples, pages, size in parts if tuples >= 0 and pages > 0]
+    new = [size for tuples, pages, size in parts if tuples < 0 or pages == 0]
+    counted, pages = sum(density * size for density, size in known), sum(size for _, size in known)
+    supposed = sum(max(size, _LEAST_PLANNED_PAGES) for size in new)
+    density = counted / pages if pages else planned / supposed if supposed else 0.0
+    return round(counted + density * sum(new))
 
 
 class PostgresStore(Store):
@@ -360,7 +379,12 @@ class PostgresStore(Store):
         return (_NO_SESSIONS_SECONDS if seconds is None else max(seconds, 0.0)) if idle else 0.0
 
     def estimate_rows(self, table: TableInfo) -> int | None:
-        return self.estimate(Statement(f"SELECT 1 FROM {self.dialect.table(table)}", {}))
+        planned = self.estimate(Statement(f"SELECT 1 FROM {self.dialect.table(table)}", {}))
+        if planned is None or table.kind is not Kind.PARTITIONED:
+            return planned
+        with self._turn, _explained("the database refused to answer"), self._looking() as connection:
+            parts = connection.execute(_PARTS, {"table": self.dialect.table(table)}).fetchall()
+        return _rows_of_parts(planned, parts)
 
     def row_numbers(self, table: TableInfo) -> tuple[int, int] | None:
         del table  # Rows have no numbers, only positions, which updates change.
