@@ -56,6 +56,8 @@ def left(kept: Keeping) -> set[int]:
 def test_a_row_is_as_old_as_its_latest_child(database: Database, key: str) -> None:
     fill(database, key)
     with keeping(database, aged()) as kept:
+        [note] = [one.message for one in kept.keeper.check() if one.code == "never-due"]
+        assert note == "2 of its rows have no row of event with a usable time, and stay until they have one"
         [step] = kept.keeper.plan().steps
         assert (step.due, step.followers, step.oldest) == (Count(3), {"event": Count(5)}, None)
         assert kept.keeper.prune("job", rule="old", limit=3).counts == {"job": 1, "event": 2}

@@ -91,13 +91,13 @@ def check_times(store: Store, selection: Selection, now: datetime, seconds: floa
         report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
     elif stuck:
         count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
-        report.add(
-            Severity.NOTE,
-            "never-due",
-            selection.name,
-            path,
-            f"{many(count, 'of its rows has', 'of its rows have')} no usable time in {aged.time} (NULL, a placeholder or another encoding) and never leave",
-        )
+        rows, other = many(count, "of its rows has", "of its rows have"), selection.other_time
+        if other is not None and other.in_child:
+            message = f"{rows} no row of {other.reference.name} with a usable time, and stay until they have one"
+        else:
+            unusable = "NULL, a placeholder or another encoding"
+            message = f"{rows} no usable time in {aged.time} ({unusable}) and never leave"
+        report.add(Severity.NOTE, "never-due", selection.name, path, message)
 
 
 def _check_key(store: Store, selection: Selection, seconds: float, path: str, report: Report) -> None:
