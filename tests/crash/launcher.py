@@ -72,13 +72,16 @@ class Steps:
         original = RuleStatements.fill
 
         def logged(this: RuleStatements, statement: Statement, *arguments: Any, **options: Any) -> Statement:
-            if statement in (this.candidates, this.batch_end):
+            ranged = this.with_followers
+            if statement in (this.candidates, this.batch_end) or (ranged and statement == ranged.end):
                 self.enter("look")
-            elif statement in (this.take, this.take_range):
+            elif statement in (this.take, this.take_range) or (ranged and statement == ranged.take):
                 self.enter("take")
-            elif statement == this.recheck:
+            elif statement == this.recheck or (ranged and statement == ranged.count):
                 self.enter("recheck")
-            elif any(statement in (one.take, one.some) for one in this.followers):
+            elif any(statement in (one.take, one.some) for one in this.followers) or (
+                ranged and any(statement == one for _, one in ranged.followers)
+            ):
                 self.enter("followers")
             return original(this, statement, *arguments, **options)
 

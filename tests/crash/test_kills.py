@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,7 @@ class Launcher:
 
     def __init__(self, database: Database, world: World, log: Path) -> None:
         self._log = log
+        self._child: int | None = None
         self._process = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("launcher.py"), database.url, world.contract, log],
             stdin=subprocess.PIPE,
@@ -54,7 +55,7 @@ class Launcher:
         self._log.write_text("")
         self._process.stdin.write(f"{seed} {target}\n")
         self._process.stdin.flush()
-        child = int(self._process.stdout.readline())
+        self._child = child = int(self._process.stdout.readline())
         deadline = time.monotonic() + 20
         while not self._log.read_text() and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -63,6 +64,7 @@ class Launcher:
             time.sleep(0.001)
         os.kill(child, signal.SIGKILL)
         assert self._process.stdout.readline() == f"{-signal.SIGKILL}\n", "it ended by itself"
+        self._child = None
         return self._last()
 
     def _last(self) -> str:
@@ -70,6 +72,9 @@ class Launcher:
 
     def close(self) -> None:
         self._process.kill()
+        if self._child is not None:  # A failure left it alive, and it would sweep for ever.
+            with suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
         self._process.communicate()
 
 

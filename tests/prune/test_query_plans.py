@@ -128,13 +128,17 @@ def check_ranges(kept: Keeping, floor: tuple[object, ...] | None = None, rule: s
     """Batches by their position: two or three of them, each behind the one before, with the same texts."""
     bound = selection(kept, rule)
     filled = Filled(kept, bound, now())
+    edge = None
+    if filled.rule.edge is not None and kept.database.store == "sqlite":
+        check(kept, filled(filled.rule.edge))
+        [edge] = kept.keeper.store.read(filled(filled.rule.edge), 10)
     for _ in range(2):
         if kept.database.store == "sqlite":
-            find = filled(filled.rule.batch_end, floor=floor)
+            find = filled(filled.rule.batch_end, floor=floor, edge=edge)
             check(kept, find)
             assert "USE TEMP B-TREE" not in kept.keeper.store.explain(find)
             [end] = kept.keeper.store.read(find, 10)
-            check(kept, filled(filled.rule.take_range, floor=floor, end=end))
+            check(kept, filled(filled.rule.take_range, floor=floor, end=end, edge=edge))
         else:
             take = filled(filled.rule.take_range, floor=floor)
             check(kept, take)
