@@ -71,6 +71,8 @@ def test_every_route_refuses_what_is_too_large_or_for_another_host(guarded: Shop
         assert other.status_code == 421, (method, path)
         long = guarded.ask.ask(method, f"{path}?{'x' * 5_000}", headers=guarded.bearer("admin"))
         assert long.status_code == 414, (method, path)
+        if path.startswith("/api/"):
+            assert [one.json()["code"] for one in (big, other, long)] == ["TooLarge", "UnknownHost", "TooLong"]
 
 
 def test_no_route_waits_for_a_body_that_does_not_arrive(guarded: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, MutableMapping
@@ -10,6 +11,7 @@ from typing import Any
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from wane.web._problems import RequestRefused, problem_of
 from wane.web._proxy import TrustedProxy
 
 MOST_BODY = 64 * 1024
@@ -79,24 +81,26 @@ class Shield:
         refused = self._refused(scope, headers)
         answered = _guarded(send, scope["path"])
         if refused is not None:
-            await _refuse(answered, *refused)
+            await _refuse(answered, scope["path"], refused)
             return
         await self.app(scope, _bounded(receive), answered)
 
-    def _refused(self, scope: Scope, headers: MutableMapping[bytes, bytes]) -> tuple[int, str] | None:
+    def _refused(self, scope: Scope, headers: MutableMapping[bytes, bytes]) -> RequestRefused | None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         # A page of another site that resolves its name to this address would otherwise read everything.
         if "*" not in self.hosts and name not in self.hosts:
-            return 421, "this host name is not served here: see the option --host-name"
+            return RequestRefused(421, "UnknownHost", "this host name is not served here: see the option --host-name")
         if not self.rates.allow((scope.get("client") or ("?",))[0]):
-            return 429, "too many requests"
+            return RequestRefused(429, "TooManyRequests", "too many requests")
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > _MOST_PATH:
-            return 414, f"the address may have {_MOST_PATH} bytes at the most"
+            return RequestRefused(414, "TooLong", f"the address may have {_MOST_PATH} bytes at the most")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit():
-            return 400, "the length of the body is not a number"
-        return (413, f"the body may have {MOST_BODY} bytes at the most") if int(length) > MOST_BODY else None
+            return RequestRefused(400, "WrongLength", "the length of the body is not a number")
+        if int(length) > MOST_BODY:
+            return RequestRefused(413, "TooLarge", f"the body may have {MOST_BODY} bytes at the most")
+        return None
 
 
 def _bounded(receive: Receive) -> Receive:
@@ -133,9 +137,12 @@ def _guarded(send: Send, path: str) -> Send:
     return guarded
 
 
-async def _refuse(send: Send, status: int, why: str) -> None:
-    headers: list[Any] = [(b"content-type", b"text/plain; charset=utf-8")]
-    if status == 429:
+async def _refuse(send: Send, path: str, problem: RequestRefused) -> None:
+    """Answer with a problem document, or, to a browser, with the reason alone."""
+    api = "/api/" in path
+    headers: list[Any] = [(b"content-type", b"application/problem+json" if api else b"text/plain; charset=utf-8")]
+    if problem.status == 429:
         headers.append((b"retry-after", b"5"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": why.encode()})
+    body = json.dumps(problem_of(problem)) if api else problem.message
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body.encode()})
