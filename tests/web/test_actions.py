@@ -103,7 +103,12 @@ def test_what_the_fuse_stops_needs_an_admin(acting: Shop, database: Database) ->
 def test_rows_are_held_and_released(acting: Shop) -> None:
     made = post(acting, "operator", "/hold", table="job", key="id=1", reason="dispute").json()["hold"]
     assert (made["author"], made["reason"]) == ("operator (web)", "dispute")
-    assert post(acting, "operator", "/hold", table="job", key="1", reason="x").status_code == 400
+    bare = post(acting, "operator", "/hold", table="job", key="2", reason="x").json()["hold"]
+    assert bare["key"] == acting.keeper.hold("job", {"id": 2}, reason="x").key
+    for one in acting.keeper.holds("job"):
+        if one.id != made["id"]:
+            acting.keeper.release_hold(one.id or 0)
+    assert post(acting, "operator", "/hold", table="job", key="other=2", reason="x").status_code == 400
     assert post(acting, "operator", "/hold", table="job", reason=" ").status_code == 400
     assert post(acting, "operator", "/release", table="job", hold=made["id"]).status_code == 400
     assert post(acting, "operator", "/release", table=EVIL, hold=made["id"], confirm=EVIL).status_code == 400

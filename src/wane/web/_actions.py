@@ -6,12 +6,13 @@ What takes rows, or lets sweeps take them, is confirmed by the table's name, and
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from wane._arguments import require_text
-from wane._contract.lookup import find_table
+from wane._contract.lookup import find_table, parse_table_name
 from wane._keeper import Keeper
 from wane.errors import NotAllowed, PlanError, WrongArgument
 from wane.queue import Answered
@@ -97,10 +98,16 @@ def approve(keeper: Keeper, call: WebCall) -> Any:
     return {"approved": mine.approve(review)}
 
 
+def _own_key(keeper: Keeper, table: str) -> Sequence[str]:
+    name = parse_table_name(table)
+    info = keeper.store.reflect().find(name.schema, name.name)
+    return () if info is None else info.primary_key
+
+
 def hold(keeper: Keeper, call: WebCall) -> Any:
     """Hold a row, or without a key the whole table."""
     table, reason, key = call.required("table"), call.required("reason"), call.text("key")
-    parsed = None if key is None else parse_key_columns(key)
+    parsed = None if key is None else parse_key_columns(key, _own_key(keeper, table))
     ends = call.text("ends_at")
     mine = call.acting(keeper)
     made = mine.hold(table, parsed, reason=reason, ends_at=None if ends is None else parse_time_text(ends, "ends_at"))

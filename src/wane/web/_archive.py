@@ -35,6 +35,8 @@ def ask(keeper: Keeper, call: WebCall) -> ArchiveJob:
     if call.cross_site:
         raise RequestRefused(403, "CrossSite", "a query is not begun from another site", "ask from the page itself")
     table, where, columns = call.required("table"), call.text("where"), call.text("columns")
+    if keeper.contract.archive_url is None:
+        raise WrongArgument("the contract has no archive", "rows that a rule archives need `[archive] url`")
     inputs: dict[str, Any] = {"limit": call.limit(_ROWS, _MOST_ROWS)}
     if where is not None:
         inputs["where"] = where

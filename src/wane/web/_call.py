@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -105,10 +105,12 @@ def parse_key_text(text: str) -> object:
     return text
 
 
-def parse_key_columns(text: str) -> Mapping[str, str]:
-    """Return a key by its columns; refuse a value without its column."""
+def parse_key_columns(text: str, key: Sequence[str] = ()) -> Mapping[str, str]:
+    """Return a key by its columns; refuse a value without its column, unless the `key` has only one."""
     parsed = parse_key_text(text)
     if not isinstance(parsed, Mapping):
+        if len(key) == 1:
+            return {key[0]: text}
         raise WrongArgument("the key has no column", "write COLUMN=VALUE for each column, separated by commas")
     return parsed
 
