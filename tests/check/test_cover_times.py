@@ -467,8 +467,8 @@ def test_rows_without_a_time_elsewhere_are_counted(database: Database, where: st
     database.execute("INSERT INTO jobs VALUES (1, 'done', 1), (2, 'done', 2), (3, 'done', NULL), (4, 'done', 4)")
     database.execute("INSERT INTO events VALUES (1, 1, 1700000000000), (2, 2, 17), (4, 4, NULL)")
     [found] = [one for one in findings(database, ELSEWHERE % where) if one.code == "never-due"]
-    named = "the latest events.at" if where == IN_CHILD else "events.at"
-    assert found.message.startswith(f"3 of its rows have no usable time in {named}")
+    lack = "no row of events with a usable time" if where == IN_CHILD else "no usable time in events.at"
+    assert found.message.startswith(f"3 of its rows have {lack}")
 
 
 def test_a_parent_is_one_row(database: Database) -> None:

@@ -18,11 +18,12 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_endpoint_that_reads_answers_an_object(shop: Shop) -> None:
     shop.keeper.claims().install()
-    job = shop.ask.get("/api/v1/archive/query?table=job").json()["id"]
+    without = shop.ask.get("/api/v1/archive/query?table=job")
+    assert (without.status_code, without.json()["detail"]) == (400, "the contract has no archive")
     for one in ENDPOINTS:
-        if one.method == "GET":
+        if one.method == "GET" and not one.path.startswith("/api/v1/archive/"):
             given = {
-                value.name: {"table": "job", "key": "1", "pool": "p", "job": job}[value.name]
+                value.name: {"table": "job", "key": "1", "pool": "p"}[value.name]
                 for value in one.values
                 if value.required
             }

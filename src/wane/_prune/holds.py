@@ -17,7 +17,7 @@ from wane._ledger import Hold, Ledger
 from wane._prune.primitive import whoami
 from wane._rules.holds import is_known
 from wane._rules.queries import queries_of
-from wane.errors import UnknownTable, WrongArgument
+from wane.errors import Locked, StoreError, TimedOut, UnknownTable, Unreachable, WrongArgument
 
 MOST_SHOWN = 10_000
 
@@ -52,7 +52,7 @@ def add_hold(
     store.require_migrated()
     info = _find(store, table)
     cold = None
-    if key is not None and archive is not None and not store.run(*_asked(store, info, key)):
+    if key is not None and not _is_hot(store, info, key) and archive is not None:
         # The archive is searched before the gate is closed: that may take a while.
         cold = archive.find(info, key)
     with store.transaction() as transaction:
@@ -72,6 +72,17 @@ def add_hold(
         hold = Hold(qualified(info), text, reason.strip(), author or whoami(), now, ends_at)
         number = Ledger.of(transaction).add_hold(hold)
     return Hold(hold.table, text, hold.reason, hold.author, now, ends_at, id=number)
+
+
+def _is_hot(store: Store, info: TableInfo, key: Mapping[str, object]) -> bool:
+    """Check whether the table has a row; raise WrongArgument if no row can have such a key."""
+    try:
+        return bool(store.run(*_asked(store, info, key)))
+    except (Unreachable, TimedOut, Locked):
+        raise
+    except StoreError as problem:  # A value that the column's type cannot hold.
+        shown = ", ".join(f"{name} = {value}" for name, value in key.items())
+        raise WrongArgument(f"no row of {info.name} can have {shown}", problem.message) from problem
 
 
 def _asked(store: Store, info: TableInfo, key: Mapping[str, object]) -> tuple[str, dict[str, object]]:
