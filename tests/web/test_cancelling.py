@@ -8,20 +8,23 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from starlette.routing import Route
 
 from prune.keeping import ago, jobs, keeping
 from servers import Database
+from wane._contract.model import Contract
 from wane._db.statement import Statement
-from wane._keeper import Keeper
+from wane._keeper import Keeper, open_keeper
 from wane.errors import TimedOut
 from wane.web import LOOPBACK, _pool
 from wane.web._access import AccessRole
 from wane.web._app import Web
 from wane.web._call import WebCall
 from wane.web._endpoints import Endpoint
+from wane.web._pool import KeeperPool
 from wane.web._shield import Rates
 from web.serving import served
 
@@ -114,3 +117,23 @@ def test_a_request_that_finds_no_connection_free_is_refused(
         assert (answer.status_code, answer.json()["code"]) == (503, "TimedOut")
         assert client.get("/healthz", timeout=PATIENCE_SECONDS).status_code == 200
         waiting.join()
+
+
+def test_a_keeper_that_works_when_the_pool_closes_is_closed_afterwards(sqlite_database: Database) -> None:
+    begun, closed = threading.Event(), threading.Event()
+    used: list[Keeper] = []
+
+    def work(keeper: Keeper) -> None:
+        used.append(keeper)
+        begun.set()
+        assert closed.wait(10)
+
+    pool = KeeperPool(partial(open_keeper, sqlite_database.url, contract=Contract(None, ())))
+    worker = threading.Thread(target=lambda: anyio.run(pool.run, work))
+    worker.start()
+    assert begun.wait(10)
+    pool.close()
+    closed.set()
+    worker.join()
+    with pytest.raises(Exception, match="closed"):
+        used[0].store.reflect()

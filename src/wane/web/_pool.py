@@ -33,6 +33,8 @@ class KeeperPool:
         self._limiter: CapacityLimiter | None = None
         self._idle: list[Keeper] = []
         self._turn = threading.Lock()
+        self._closings = 0
+        """How often the pool was closed: a keeper that was at work then is closed when its work is done."""
 
     async def run(self, work: Callable[[Keeper], R]) -> R:
         """Run work with a keeper on a thread, to its end; a keeper that lost its database is closed."""
@@ -67,7 +69,7 @@ class KeeperPool:
 
     def _work(self, turn: _Turn[R]) -> R:
         with self._turn:
-            keeper = self._idle.pop() if self._idle else None
+            keeper, closings = self._idle.pop() if self._idle else None, self._closings
         keeper = keeper or self._open()
         try:
             turn.begin(keeper)
@@ -77,23 +79,25 @@ class KeeperPool:
             keeper.close()
             raise
         except BaseException:
-            self._give_back(keeper, turn)
+            self._give_back(keeper, turn, closings)
             raise
-        self._give_back(keeper, turn)
+        self._give_back(keeper, turn, closings)
         return result
 
-    def _give_back(self, keeper: Keeper, turn: _Turn[R]) -> None:
+    def _give_back(self, keeper: Keeper, turn: _Turn[R], closings: int) -> None:
         turn.end()
-        if keeper.store.interrupted:
-            keeper.close()
-            return
         with self._turn:
-            self._idle.append(keeper)
+            usable = not keeper.store.interrupted and closings == self._closings
+            if usable:
+                self._idle.append(keeper)
+        if not usable:
+            keeper.close()
 
     def close(self) -> None:
-        """Close every keeper that is not at work."""
+        """Close every keeper; one that is at work, when its work is done."""
         with self._turn:
             idle, self._idle = self._idle, []
+            self._closings += 1
         for keeper in idle:
             keeper.close()
 
