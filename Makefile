@@ -4,6 +4,8 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+# What builds the documentation's site, which the tests do not need.
+DOCS_STAMP := $(VENV)/.installed-docs
 # Prefect and Airflow need other versions of what the tests need, so what runs inside them has environments of its own.
 PREFECT := .venv-prefect
 PREFECT_STAMP := $(PREFECT)/.installed
@@ -14,8 +16,9 @@ CATALOGUE := .venv-catalogue
 INSTALLED := $(basename $(notdir $(wildcard tests/catalogue/in_systems/*.txt tests/catalogue/in_systems/*.json)))
 SYSTEMS ?= $(INSTALLED) $(subst _,-,$(basename $(notdir $(wildcard tests/catalogue/schemas/[a-z]*.py))))
 PREFECT_FILES := tests/contrib/in_prefect/requirements.txt tests/contrib/in_prefect/constraints.txt
-# Tests wait for databases, disks and each other about half of their time: three workers keep two small cores busy.
-WORKERS ?= 3
+# Tests wait for databases, disks and each other about half of their time: four workers keep two small cores busy. They are forks, so one
+# more costs no start.
+WORKERS ?= 4
 # How many sweeps `make crash` kills, on each store.
 KILLS   ?= 200
 # How many seconds `make soak` takes, on each store.
@@ -41,18 +44,22 @@ help: ## show this list
 setup: $(STAMP) ## create .venv with the package, all extras and the test tools
 	@:
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt .ci/install.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Wane needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
 	  echo "Name another one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || { echo "setting up $(VENV): a few minutes the first time"; $(PYTHON) -m venv $(VENV); } || { \
+	@test -x $(BIN)/python || { echo "setting up $(VENV): about a minute the first time"; $(PYTHON) -m venv $(VENV); } || { \
 	  rm -rf $(VENV); \
 	  echo "'$(PYTHON) -m venv' failed: on Debian and Ubuntu it needs the package python3-venv." >&2; exit 1; }
 	@echo "installing wane, its extras and the test tools into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[all,dev]' --constraint constraints.txt
+	@$(BIN)/python .ci/install.py --editable '.[all,dev]' --constraint constraints.txt
 	@$(BIN)/python -c "import wane"
 	@touch $@
 	@echo "ready: $(BIN)/wane"
+
+$(DOCS_STAMP): $(STAMP)
+	@$(BIN)/python .ci/install.py --editable '.[docs]' --constraint constraints.txt
+	@touch $@
 
 prefect: setup $(PREFECT_STAMP) ## run Prefect's own suite, and servers of Prefect, in .venv-prefect
 	@$(BIN)/pytest -m prefect --numprocesses 2 tests/contrib
@@ -72,7 +79,7 @@ $(AIRFLOW_STAMP): tests/contrib/in_airflow/requirements.txt
 	@$(AIRFLOW)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-deploy: setup ## execute the steps of deploy/Dockerfile, and build the site of the documentation
+deploy: setup $(DOCS_STAMP) ## execute the steps of deploy/Dockerfile, and build the site of the documentation
 	@$(BIN)/pytest -m deploy --numprocesses 0 tests/deploy tests/docs
 
 catalogue: setup $(patsubst %,$(CATALOGUE)/%/.installed,$(filter $(INSTALLED),$(SYSTEMS))) ## compare the catalogue's contracts with the systems' own cleaners
@@ -102,7 +109,7 @@ demo: setup ## build a sample database and walk through the main job
 test: setup ## lint, type-check and test against real databases
 	@output=$$(mktemp); trap 'rm -f "$$output"' EXIT; \
 	{ $(MAKE) --no-print-directory lint >"$$output" 2>&1 || { cat "$$output" >&2; exit 1; }; } & lint=$$!; \
-	code=0; $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --max-worker-restart 0 --run-minutes $(MINUTES) \
+	code=0; $(BIN)/pytest --numprocesses $(WORKERS) --run-minutes $(MINUTES) \
 	  --durations=25 $(if $(ALL),--all) $(if $(BOTH),--both-servers) $(TESTS) || code=$$?; \
 	wait $$lint || { echo "lint failed: its output is above, or repeat it with make lint" >&2; test $$code != 0 || code=1; }; \
 	exit $$code
@@ -128,7 +135,7 @@ format: setup ## rewrite the sources in the house format
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-docs: setup ## rewrite the generated tables of the reference, and build the site into site/
+docs: setup $(DOCS_STAMP) ## rewrite the generated tables of the reference, and build the site into site/
 	@for script in docs/generate_*.py; do $(BIN)/python $$script || exit 1; done
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
@@ -152,7 +159,7 @@ soak: setup ## run ten processes for a minute on each store, killed and stopped 
 	@WANE_SOAK_SECONDS=$(SOAK) $(BIN)/pytest -m soak --all --numprocesses 0 -rP tests/schedule
 
 cluster: setup ## archive on a Spark cluster: a master and two workers of its own
-	@$(BIN)/pytest -m cluster --numprocesses 0 tests/archive
+	@$(BIN)/pytest -m cluster --all --numprocesses 0 tests/archive
 
 mutations: setup ## remove every guard in turn and see a named test fail
 	@$(BIN)/python tests/mutations/run.py --jobs $(JOBS)
