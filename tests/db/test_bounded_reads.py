@@ -143,7 +143,7 @@ def test_an_estimate_that_cannot_be_made_is_no_estimate(postgres_database: Postg
         blocker.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
         store._connection.execute("SET lock_timeout = '100ms'")  # type: ignore[attr-defined]
         with pytest.raises(Locked):
-            store.estimate(queries_of(store).count_due(selection, store.now()))
+            store.planner.estimate(queries_of(store).count_due(selection, store.now()))
         assert read_due(store, selection, store.now(), 0.2).count is None
         assert count_rows(store, selection.table, 10) is None
 
@@ -152,7 +152,7 @@ def test_a_sample_is_spread_over_the_whole_table_and_reads_a_part_of_it(database
     fill(database)
     with store:
         table, _, _ = events(store)
-        source = store.dialect.spread(table, 300, store.estimate_rows(table))
+        source = store.dialect.spread(table, 300, store.planner.estimate_rows(table))
         started = time.monotonic()
         ids = sorted(number for (number,) in store.read(Statement(f"SELECT id FROM {source} AS s", {}), 5))
         assert time.monotonic() - started < 1  # All rows take longer to read.
@@ -173,7 +173,7 @@ def test_partitions_are_sampled_too(postgres_database: PostgresDatabase) -> None
     with open_store(resolve_url(postgres_database.url), read_only=True) as store:
         table = store.reflect().find(None, "parted")
         assert table is not None
-        source = store.dialect.spread(table, 100, store.estimate_rows(table))
+        source = store.dialect.spread(table, 100, store.planner.estimate_rows(table))
         ids = [number for (number,) in store.read(Statement(f"SELECT id FROM {source} AS s", {}), 5)]
     assert len(ids) == 100
     assert 20 < sum(number < 20_000 for number in ids) < 80

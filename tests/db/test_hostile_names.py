@@ -18,7 +18,7 @@ from partition.partitioning import PLAIN, AfterOneBatch
 from partition.partitioning import keeping as partitioned
 from servers import Cluster, PostgresDatabase
 from sqlfunctions.tables import RULES, SCHEMA, contract_file, fill
-from wane._archive.sql_evict import Copy, Following, evict
+from wane._archive.pipeline.sql_evict import Copy, Following, evict
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._keeper import Keeper, open_keeper
@@ -230,7 +230,7 @@ def test_every_function_that_is_installed_pins_its_search_path(clusters: Cluster
         assert [name for name, _ in views] == ["v_queue_retention_pressure"]
 
 
-def test_nobody_else_may_use_the_function_that_copies_changes(clusters: Clusters, tmp_path: Path) -> None:
+def test_no_other_role_may_use_the_function_that_copies_changes(clusters: Clusters, tmp_path: Path) -> None:
     with clusters["postgres"].database() as database:
         database.script(PLAIN)
         with partitioned(database, tmp_path) as keeper:

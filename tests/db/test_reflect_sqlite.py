@@ -19,8 +19,8 @@ def seen(database: SqliteDatabase, script: str = "") -> Schema:
     return reflect(database.connect())
 
 
-def table(schema: Schema, name: str, place: str = "main") -> TableInfo:
-    found = schema.find(place, name)
+def table(schema: Schema, name: str, namespace: str = "main") -> TableInfo:
+    found = schema.find(namespace, name)
     assert found is not None, [table.qualified for table in schema.tables]
     return found
 
@@ -34,7 +34,7 @@ def names(schema: Schema) -> list[str]:
     return [table.name for table in schema.tables]
 
 
-def test_an_empty_database_has_no_tables_and_looks_up_names_in_main(sqlite_database: SqliteDatabase) -> None:
+def test_an_empty_database_has_no_tables_and_resolves_names_in_main(sqlite_database: SqliteDatabase) -> None:
     assert seen(sqlite_database) == Schema((), ("main",))
 
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from covering import role
 from servers import PostgresDatabase
 from wane._db import open_store
+from wane._db.postgres.bounded import BoundedConnection
 from wane._db.postgres.store import PostgresStore
 from wane._db.statement import Statement
 from wane._db.url import resolve_url
-from wane.errors import StoreError
+from wane.errors import StoreError, Unreachable
 
 PATH, ISOLATION = "SHOW search_path", "SHOW transaction_isolation"
 
@@ -84,3 +86,86 @@ def test_frequent_statements_are_prepared_once(store: PostgresStore) -> None:
         "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%::int + 1'"
     ).fetchall()
     assert prepared == 1
+
+
+def test_values_of_frequent_statements_come_back_as_those_of_the_first(store: PostgresStore) -> None:
+    values: dict[str, object] = {
+        "text": "ünï'\\ code",
+        "empty": "",
+        "none": None,
+        "small": -3,
+        "middle": 70_000,
+        "large": 2**62,
+        "huge": 2**70,
+        "real": 0.1,
+        "yes": True,
+        "list": ["a", None],
+    }
+    types = ("text", "text", "text", "int2", "int4", "int8", "numeric", "float8", "boolean", "text[]")
+    text = "SELECT " + ", ".join(f"%({name})s::{kind}" for name, kind in zip(values, types, strict=True))
+    for left_out in ((), ("huge", "yes", "list")):
+        chosen = {name: None if name in left_out else value for name, value in values.items()}
+        found = [store.run(text, chosen) for _ in range(8)]
+        assert found == [[tuple(chosen.values())]] * 8
+    assert [store.run("SELECT pg_typeof(%(n)s)::text", {"n": n})[0][0] for n in (1, 10**6, 10**12, 0.5)] == [
+        "smallint",
+        "integer",
+        "bigint",
+        "double precision",
+    ]
+    with pytest.raises(StoreError, match="NUL"):
+        store.run("SELECT %(n)s::text", {"n": "a\0b"})
+    assert often(store) == ["pg_catalog, pg_temp"] * 8
+
+
+def test_a_frequent_statement_runs_again_after_a_rollback(store: PostgresStore) -> None:
+    often(store)
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        raise ZeroDivisionError
+    assert often(store) == ["pg_catalog, pg_temp"] * 8, "the driver discards prepared statements with a rollback"
+
+
+def test_only_so_many_statements_stay_prepared(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wane._db.postgres.bounded._MOST_PREPARED", 3)
+    for number in range(12):
+        assert store.run(f"SELECT {number}", {}) == [(number,)]
+    [(many,)] = store.run("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'wane%%'", {})
+    assert many == 3
+
+
+def test_a_frequent_statement_is_prepared_anew_when_its_columns_get_other_types(
+    store: PostgresStore, postgres_database: PostgresDatabase
+) -> None:
+    postgres_database.script("CREATE TABLE t (id int); INSERT INTO t VALUES (1)")
+    for kind, value in (("int", 1), ("text", "1"), ("bigint USING id::bigint", 1)):
+        postgres_database.execute(f"ALTER TABLE t ALTER COLUMN id TYPE {kind}")
+        assert [store.run("SELECT id FROM public.t", {}) for _ in range(5)] == [[(value,)]] * 5
+    [(many,)] = store.run("SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT id FROM public.t'", {})
+    assert many == 1
+
+
+def test_a_connection_that_ends_inside_a_frequent_statement_or_has_an_answer_left_is_replaced(
+    store: PostgresStore,
+) -> None:
+    often(store)
+    with pytest.raises(Unreachable):
+        store.run("SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid()), pg_catalog.pg_sleep(5)", {})
+    assert often(store) == ["pg_catalog, pg_temp"] * 8
+    before = store._connection
+    before.pgconn.send_query(b"SELECT 1")
+    while not before.has_news():
+        pass
+    assert often(store) == ["pg_catalog, pg_temp"] * 8
+    assert before.closed
+
+
+def test_a_connection_that_cannot_be_set_up_is_closed(postgres_database: PostgresDatabase) -> None:
+    function = "FUNCTION pg_catalog.pg_backend_pid()"
+    with role(postgres_database, f"REVOKE EXECUTE ON {function} FROM PUBLIC") as url:
+        try:
+            with pytest.raises(StoreError, match="cannot be set up") as refused:
+                open_store(resolve_url(url))
+        finally:
+            postgres_database.execute(f"GRANT EXECUTE ON {function} TO PUBLIC")
+    used = [one.frame.f_locals.get("connection") for one in refused.traceback]
+    assert [one.closed for one in used if isinstance(one, BoundedConnection)] == [True]

@@ -9,14 +9,15 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from wane._contract.model import State
+from wane._db.row_numbers import row_numbers
 from wane._db.schema import Column, TableInfo
-from wane._db.statement import Statement
+from wane._db.statement import Parameters, Statement
 from wane._db.store import Store
+from wane._frozen import frozen
 from wane.errors import Locked, StoreError, TimedOut, Unreachable
 
 TOO_LONG = (TimedOut, Locked)
@@ -43,7 +44,7 @@ class Exactness(StrEnum):
     AT_MOST = "at most"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Count:
     """A number of rows, and how much it can be trusted."""
 
@@ -56,7 +57,7 @@ def as_count(number: int | None, *, exact: bool) -> Count | None:
     return None if number is None else Count(number, Exactness.EXACT if exact else Exactness.ESTIMATE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Figure:
     """A number that is made of counts, such as a share or a duration, and how much it can be trusted."""
 
@@ -99,7 +100,8 @@ def round_bound(value: float, exactness: Exactness, digits: int) -> float:
 
 
 def sum_counts(counts: Iterable[Count | None]) -> Count:
-    """Add up counts. Where one is missing or a lower bound, so is the sum; an estimate adds nothing to a lower bound."""
+    """Add up counts. Where one is missing or a lower bound, so is the sum; an estimate adds nothing to a lower
+    bound."""
     known = list(counts)
     kinds = {None if one is None else one.exactness for one in known}
     if kinds & {None, Exactness.AT_LEAST}:
@@ -131,7 +133,8 @@ def stated(name: str, number: Count | Figure | None) -> dict[str, Any]:
 
 
 def stated_each(name: str, numbers: Mapping[Any, Count | None]) -> dict[str, Any]:
-    """Return numbers by a name, and how exact each is, as two entries of a report: `followers` and `followers_exactness`."""
+    """Return numbers by a name, and how exact each is, as two entries of a report: `followers` and
+    `followers_exactness`."""
     each = {key: stated("number", number) for key, number in numbers.items()}
     return {
         name: {key: one["number"] for key, one in each.items()},
@@ -163,7 +166,7 @@ def count_rows(store: Store, table: TableInfo, seconds: float) -> Count | None:
 
 def bound_rows(store: Store, table: TableInfo) -> Count | None:
     """Return how many rows a table has at the most, where the store numbers them; None if that is unknown."""
-    numbers = store.row_numbers(table)
+    numbers = row_numbers(store, table)
     return None if numbers is None else Count(numbers[1] - numbers[0] + 1, Exactness.AT_MOST)
 
 
@@ -178,7 +181,7 @@ def measure_rows(store: Store, table: TableInfo, seconds: float) -> Count | None
     except StoreError:
         pass  # A role may see how large a table is without being able to read it.
     try:
-        fresh = store.estimate(Statement(f"SELECT 1 FROM {store.dialect.table(table)}", {}))
+        fresh = store.planner.estimate(Statement(f"SELECT 1 FROM {store.dialect.table(table)}", {}))
     except StoreError:
         fresh = None
     rows = believed if fresh is None else fresh
@@ -187,7 +190,7 @@ def measure_rows(store: Store, table: TableInfo, seconds: float) -> Count | None
 
 def has_more_rows_than(store: Store, table: TableInfo, limit: int, seconds: float) -> bool | None:
     """Check whether a table has more than `limit` rows, without counting all of them; None if that takes too long."""
-    p = store.parameters()
+    p = Parameters(store.dialect)
     text = f"SELECT 1 FROM {store.dialect.table(table)} LIMIT 1 OFFSET {p.bind('limit', limit)}"
     try:
         return bool(store.read(p.statement(text), seconds))
@@ -203,7 +206,7 @@ def count_some_rows(store: Store, table: TableInfo, most: int, seconds: float) -
 
 def rows_up_to(store: Store, table: TableInfo, most: int) -> Statement:
     """Write the query that counts the rows of a table, up to `most`."""
-    p = store.parameters()
+    p = Parameters(store.dialect)
     some = f"SELECT 1 FROM {store.dialect.table(table)} LIMIT {p.bind('n', most)}"
     return p.statement(f"SELECT count(*) FROM ({some}) AS some_rows")
 
@@ -227,7 +230,7 @@ def count(
     except TOO_LONG:
         pass
     with suppress(*TOO_LONG):
-        estimate = store.estimate(planned or exact)
+        estimate = store.planner.estimate(planned or exact)
         if estimate is not None:
             return Count(estimate, Exactness.ESTIMATE)
     return None if up_to is None else count_in_slices(store, up_to, _FIRST_SLICE, seconds)
@@ -263,7 +266,7 @@ def distinct(store: Store, table: TableInfo, column: Column, limit: int, seconds
         for i in table.indexes
     )
     name, source = store.dialect.quote(column.name), store.dialect.table(table)
-    p = store.parameters()
+    p = Parameters(store.dialect)
     n = p.bind("n", limit)
     hop = (
         f"WITH RECURSIVE hop(v) AS (SELECT * FROM (SELECT min({name}) FROM {source}) AS f UNION ALL"
@@ -319,9 +322,10 @@ def _ends(store: Store, table: TableInfo, limit: int) -> list[tuple[str, int]]:
 def sample_spread(
     store: Store, table: TableInfo, name: str, limit: int, seconds: float, known: int | None
 ) -> list[object]:
-    """Return some values of a quoted column, spread evenly over the table; nothing where that cannot be done in time."""
+    """Return some values of a quoted column, spread evenly over the table; nothing where that cannot be done in
+    time."""
     try:
-        source = store.dialect.spread(table, limit, store.estimate_rows(table) if known is None else known)
+        source = store.dialect.spread(table, limit, store.planner.estimate_rows(table) if known is None else known)
         return [value for (value,) in store.read(Statement(f"SELECT {name} FROM {source} AS s", {}), seconds)]
     except Unreachable:
         raise
@@ -329,7 +333,7 @@ def sample_spread(
         return []
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateShare:
     """How many rows of a table, or of a sample of it, are in one state, and how many of those have no time."""
 
@@ -346,7 +350,7 @@ def state_shares(
     Without a state column, all rows are counted together.
     """
     dialect = store.dialect
-    source = dialect.table(table) if limit is None else dialect.spread(table, limit, store.estimate_rows(table))
+    source = dialect.table(table) if limit is None else dialect.spread(table, limit, store.planner.estimate_rows(table))
     missing = "0" if time is None else f"count(*) - count({dialect.quote(time.name)})"
     if state is None:
         text = f"SELECT NULL, count(*), {missing} FROM {source} AS s"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from wane._frozen import frozen
 
 _PARTITION = re.compile(r"_\d+")
 _SQLITE_SCAN = re.compile(r"(?:SCAN|SEARCH) (?P<alias>\w+)(?: USING (?P<how>.+))?")
@@ -14,7 +15,7 @@ _SORTED = "USE TEMP B-TREE FOR ORDER BY"
 _ALTERNATIVES = re.compile(r"MULTI-INDEX OR|INDEX \d+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scan:
     """How a query plan reads one table, under the alias that the statement gives it."""
 
@@ -27,7 +28,7 @@ class Scan:
     """Whether all rows that it finds are sorted before the first of them is returned."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueryPlan:
     """What a query plan reads."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from wane._contract.names import join_name
+from wane._frozen import frozen
 
 PRESSURE_VIEW = "v_queue_retention_pressure"
 PRESSURE_FUNCTION = "sql_pressure"
@@ -51,7 +52,7 @@ class OnDelete(StrEnum):
     SET_DEFAULT = "SET DEFAULT"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """A column.
 
@@ -72,9 +73,11 @@ class Column:
     too."""
     operators: str | None = None
     """PostgreSQL: the schema of the operators that compare its values, if it is not the system's (`citext`)."""
+    has_default: bool = field(default=False, compare=False)
+    """Whether a new row gets a value where none is given."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Index:
     """An index. A column that is an expression appears as None."""
 
@@ -90,7 +93,7 @@ class Index:
     """The access method. Only a btree finds ranges in order; PostgreSQL's hash, gin, gist and brin do not."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForeignKey:
     """A foreign key of the table that carries it."""
 
@@ -107,7 +110,7 @@ class ForeignKey:
     """PostgreSQL since 18: whether the database checks it and acts on it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trigger:
     """A trigger or rewrite rule that fires when rows are deleted."""
 
@@ -122,7 +125,7 @@ SIDE_TABLE = "copies of archived rows, made by wane archive restore --into"
 """The comment of a table that a restore made; it is gone with the table."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TableInfo:
     """One table of a database."""
 
@@ -182,7 +185,7 @@ class TableInfo:
         return self.schema, self.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schema:
     """Every table of a database that a contract may cover, and the search path that resolves names without a schema.
 
@@ -207,9 +210,9 @@ class Schema:
 
     def find(self, schema: str | None, name: str) -> TableInfo | None:
         """Return the table that this name means, by the search path if it names no schema."""
-        for place in (schema,) if schema is not None else self.search_path:
+        for namespace in (schema,) if schema is not None else self.search_path:
             for table in self.tables:
-                if table.schema == place and table.name == name:
+                if table.schema == namespace and table.name == name:
                     return table
         return None
 

@@ -51,7 +51,7 @@ def give_back(store: Store, pages: int) -> int:
     """Give free pages at the end of a SQLite file back to the disk, in one transaction; return how many."""
     if not isinstance(store, SqliteStore):
         raise StoreError(
-            "PostgreSQL gives room back by VACUUM, which is not for Wane to run", "`wane space` prints what to run"
+            "PostgreSQL reclaims space with VACUUM, which Wane does not run", "`wane space` prints what to run"
         )
     before = read_database_space(store)
     if before.auto_vacuum == "full":
@@ -59,7 +59,7 @@ def give_back(store: Store, pages: int) -> int:
     if before.auto_vacuum != "incremental":
         raise StoreError(
             f"{store.shown} has auto_vacuum = none: its free pages cannot be given back bit by bit",
-            "once, while nobody uses it: PRAGMA auto_vacuum = INCREMENTAL; VACUUM;",
+            "once, while no one uses it: PRAGMA auto_vacuum = INCREMENTAL; VACUUM;",
         )
     if pages < 1:
         return 0  # SQLite would read this as "all of them".

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,12 +15,13 @@ from wane._contract.conditions import Constant
 from wane._contract.model import State, Time
 from wane._db.schema import Column, TableInfo
 from wane._db.timestamps import text_bound
+from wane._frozen import frozen
 
 Execute = Callable[[str, dict[str, object]], list[tuple[Any, ...]]]
 """Runs a statement inside the caller's transaction and returns its rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Instant:
     """A time relative to the one at which a statement runs."""
 
@@ -38,14 +39,14 @@ When = datetime | Instant
 """A time that is known when a statement is written, or one that is known when it runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """A value that is known when a statement runs, by its name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimeSlot(Slot):
     """A bound on a time column that follows from the time at which a statement runs."""
 
@@ -57,25 +58,36 @@ class TimeSlot(Slot):
     """Encodes an instant as the column does."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Statement:
     """A statement's exact text and the values bound to it, of which some may be slots."""
 
     text: str
     parameters: dict[str, object]
+    _slots: tuple[NamedSlot, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
-    def fill(self, now: datetime | None, values: dict[str, object] | None = None) -> Statement:
-        """Return the same text with a value for every slot: from the time at which it runs, and by the slot's name."""
-        filled = dict(self.parameters)
-        for name, value in self.parameters.items():
-            if not isinstance(value, Slot):
-                continue
-            if isinstance(value, TimeSlot):
-                assert now is not None
-                filled[name] = value.value(now + value.offset)
-            else:
-                filled[name] = (values or {})[value.name]
-        return Statement(self.text, filled)
+    @property
+    def slots(self) -> tuple[NamedSlot, ...]:
+        """Return the slots among the parameters; they are found once, because a sweep fills them for every batch."""
+        if self._slots is None:
+            found = ((name, value) for name, value in self.parameters.items() if isinstance(value, Slot))
+            object.__setattr__(self, "_slots", tuple((name, slot, *_part(slot.name)) for name, slot in found))
+        assert self._slots is not None
+        return self._slots
+
+    def at(self, now: datetime) -> Statement:
+        """Return the same text with a value for every slot, all of which follow from the time at which it runs."""
+        times = {name: slot.value(now + slot.offset) for name, slot, *_ in self.slots if isinstance(slot, TimeSlot)}
+        return Statement(self.text, {**self.parameters, **times})
+
+
+NamedSlot = tuple[str, Slot, str, int | None]
+"""A parameter's name, its slot, and which part of what the slot is: `floor_1` is part 1 of a floor."""
+
+
+def _part(name: str) -> tuple[str, int | None]:
+    whole, _, number = name.rpartition("_")
+    return (whole, int(number)) if number.isdecimal() else (name, None)
 
 
 class Parameters:
@@ -146,6 +158,10 @@ class Dialect(ABC):
     def quote(name: str) -> str:
         """Quote an identifier. Every identifier becomes SQL here."""
         return '"' + name.replace('"', '""') + '"'
+
+    @abstractmethod
+    def index_ddl(self, table: TableInfo, columns: Sequence[Column], time: Column | None, where: str = "") -> str:
+        """Write the statement that would create an index, for users to copy."""
 
     def table(self, table: TableInfo) -> str:
         return f"{self.quote(table.schema)}.{self.quote(table.name)}"
@@ -318,17 +334,17 @@ class Dialect(ABC):
         del column
         return sign
 
-    def count_up_to(self, table: TableInfo, most: str, *, alone: bool) -> str:
+    def count_up_to(self, table: TableInfo, most: str, *, without_children: bool) -> str:
         """Write a query that counts the rows of a table, up to a number that is bound or written.
 
-        `alone`: nothing inherits from it.
+        `without_children`: nothing inherits from it.
         """
-        del alone
+        del without_children
         return f"SELECT count(*) FROM (SELECT 1 FROM {self.table(table)} LIMIT {most}) AS some_rows"
 
     @abstractmethod
     def spread(self, table: TableInfo, rows: int, believed: int | None) -> str:
-        """Write a source of at most `rows` rows, spread evenly over a table that is believed to have so many.
+        """Write a source of at most `rows` rows, spread evenly over a table of about `believed` rows.
 
         It reads a bounded part of the table, however large that is.
         """

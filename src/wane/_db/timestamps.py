@@ -1,19 +1,19 @@
 """Instants and the forms in which columns store them.
 
 An instant is an aware UTC datetime. A column may store it as a number, as text, or natively, and with or without a
-zone; a day means the instant at which it ends. This module turns an instant into the value to compare a column with, and a column's value back into an instant.
-It is pure: the stores' dialects write the comparison in SQL.
+zone; a day means the instant at which it ends. This module turns an instant into the value to compare a column with,
+and a column's value back into an instant. It is pure: the stores' dialects write the comparison in SQL.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from wane._contract.model import Time, Unit
+from wane._frozen import frozen
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST = EPOCH + timedelta(seconds=1)
@@ -40,7 +40,7 @@ _A_DAY_AND_MORE = timedelta(hours=25)
 """Clocks go forward by a day at most (Samoa left out 30 December 2011)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextBound:
     """The bound that a text column is compared with.
 

@@ -7,7 +7,7 @@ a whole.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -26,6 +26,30 @@ class Transaction(ABC):
     dialect: Dialect
     most_values = 1_000_000
     """How many values one statement may bind."""
+
+    def __init__(self) -> None:
+        self._unrecorded: dict[str, int] = {}
+
+    def owe_record(self, counts: Mapping[str, int]) -> None:
+        """Require an audit row for rows that left, by table, before the commit: zero included."""
+        for name, rows in counts.items():
+            self._unrecorded[name] = self._unrecorded.get(name, 0) + rows
+
+    def recorded(self, counts: Mapping[str, int]) -> None:
+        """Deduct what an audit row of this transaction states from what it has to record."""
+        for name, rows in counts.items():
+            left = self._unrecorded.pop(name, 0) - rows
+            if left > 0:
+                self._unrecorded[name] = left
+
+    def require_recorded(self) -> None:
+        """Raise unless audit rows state everything that left; called before the commit."""
+        if self._unrecorded:
+            rows = ", ".join(f"{rows:,} of {name}" for name, rows in self._unrecorded.items())
+            raise StoreError(
+                f"rows left and no audit row states them ({rows}); the transaction was rolled back",
+                "nothing was taken; please report this as a defect of Wane",
+            )
 
     def parameters(self) -> Parameters:
         """Begin the parameters of a statement."""

@@ -6,11 +6,12 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from wane._contract.variables import VARIABLE
+from wane._frozen import frozen
 from wane.errors import UrlError
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -24,7 +25,7 @@ _SQLITE_SUFFIXES = (".db", ".db3", ".sqlite", ".sqlite3")
 _EXAMPLES = 'write "sqlite:///state.db" or "postgresql://user@host/database"'
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DatabaseUrl:
     """A URL whose secrets are filled in. Only `shown` may ever be printed."""
 
@@ -68,7 +69,8 @@ def _scheme_hint(scheme: str) -> str:
 
 
 def _file_hint(text: str, base: Path | None) -> str:
-    """Suggest the URL of a SQLite file for its mere path. A text that is no file's name is not shown: it may be a secret."""
+    """Suggest the URL of a SQLite file for its mere path. A text that is no file's name is not shown: it may be a
+    secret."""
     try:
         is_file = ((base or Path()) / text).is_file()
     except (OSError, ValueError):

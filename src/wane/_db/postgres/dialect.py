@@ -14,7 +14,7 @@ from uuid import UUID
 from wane._contract.conditions import Constant
 from wane._contract.model import State, Time, Unit
 from wane._db.postgres.catalog import OWN_SCHEMA
-from wane._db.schema import Column, TableInfo
+from wane._db.schema import Column, TableInfo, index_name
 from wane._db.statement import Dialect, Parameters, Slot, Statement, Types, When
 from wane._db.timestamps import (
     EARLIEST,
@@ -258,9 +258,9 @@ class PostgresDialect(Dialect):
     def sign(self, sign: str, column: Column) -> str:
         return sign if column.operators is None else f"OPERATOR({self.quote(column.operators)}.{sign})"
 
-    def count_up_to(self, table: TableInfo, most: str, *, alone: bool) -> str:
-        bounded = super().count_up_to(table, most, alone=alone)
-        if not alone:
+    def count_up_to(self, table: TableInfo, most: str, *, without_children: bool) -> str:
+        bounded = super().count_up_to(table, most, without_children=without_children)
+        if not without_children:
             return bounded
         # A table of few pages is counted page by page, without checking the limit at every row.
         name = self.table(table)
@@ -376,6 +376,17 @@ class PostgresDialect(Dialect):
         naive = time.unit is Unit.NATIVE and time.zone is not None
         return f"to_char({value if naive else f'({value}) AT TIME ZONE {chr(39)}UTC{chr(39)}'}, 'YYYY-MM')"
 
+    def index_ddl(self, table: TableInfo, columns: Sequence[Column], time: Column | None, where: str = "") -> str:
+        quote = self.quote
+        parts = [
+            quote(column.name) + (' COLLATE "C"' if column == time and column.collation is not None else "")
+            for column in columns
+        ]
+        # CONCURRENTLY does not exist for partitioned tables.
+        how = "CREATE INDEX" if table.kind.value == "partitioned table" else "CREATE INDEX CONCURRENTLY"
+        text = f"{how} {quote(index_name(table, columns))} ON {self.table(table)} ({', '.join(parts)})"
+        return (f"{text} WHERE {where};" if where else f"{text};").replace("%%", "%")
+
 
 class PostgresTypes(Types):
     """PostgreSQL's types are strict, so what fits is decided here, before any statement."""
@@ -427,7 +438,7 @@ class PostgresTypes(Types):
             "boolean": bool,
         }.get(kind)
         if fits is None:
-            return f"{column.name} is {column.type}: a state is a text, a whole number, a boolean or an enum"
+            return f"{column.name} is {column.type}: only texts, whole numbers, booleans and enums are compared with values"
         if type(state) is not fits:
             return f"{column.name} is {column.type}, and {state!r} is not of that type"
         if kind in _WHOLE and not -(most := 2 ** _BITS[kind]) <= int(state) < most:

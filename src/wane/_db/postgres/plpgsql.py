@@ -1,4 +1,5 @@
-"""Statements inside PL/pgSQL functions: the same text, with literal values, and the function's variables in its slots."""
+"""Statements inside PL/pgSQL functions: the same text, with literal values, and the function's variables in its
+slots."""
 
 from __future__ import annotations
 
@@ -7,12 +8,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from wane._db.postgres.literal import literal
+from psycopg import sql
+
 from wane._db.statement import Slot, Statement
 
 Variables = Callable[[Slot], str]
 """Writes what fills a slot inside a function."""
 _PLACEHOLDER = re.compile(r"%\((?P<name>\w+)\)s|%%")
+
+
+def literal(value: object) -> str:
+    """Write a value as a SQL literal."""
+    return sql.Literal(value).as_string(None).strip()
 
 
 def no_slots(slot: Slot) -> str:

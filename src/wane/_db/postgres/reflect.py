@@ -1,9 +1,10 @@
 """Reflection of a PostgreSQL database: every table, view and foreign table of the users' schemas, as plain values.
 
-The number of statements is fixed: one list of relations and what connects them, then one statement per kind of detail
-for all of them. They run in one read-only snapshot unless the caller's transaction is open, which then is used as it
-is. What partitions inherit (foreign keys, triggers) is reported once, at the table that declares it. PostgreSQL 14 to
-18; a catalog column that some of them lack is read through `to_jsonb`, where it is simply absent.
+The number of statements does not grow with the tables: one list of relations and what connects them, then one statement
+per kind of detail for all that are shown, if any of them can have it. They run in one read-only snapshot unless the
+caller's transaction is open, which then is used as it is; so the list has the stamps, and whatever changes after it
+changes them. What partitions inherit (foreign keys, triggers) is reported once, at the table that declares it.
+PostgreSQL 14 to 18; a catalog column that some of them lack is read through `to_jsonb`, where it is simply absent.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ _PATH = "SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_sc
 _SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
 
 
+# Of Wane's own tables only those that refer to others, or inherit from them, may be shown: the others need no stamp.
+CONNECTED = """
+(
+  EXISTS (SELECT FROM pg_catalog.pg_constraint AS refers WHERE refers.conrelid = class.oid AND refers.contype = 'f')
+  OR EXISTS (SELECT FROM pg_catalog.pg_inherits AS inherits WHERE inherits.inhrelid = class.oid)
+)
+"""
 # Schemas that begin with pg_ are the system's by PostgreSQL's own rule: pg_catalog, pg_toast, every session's pg_temp.
 # A schema that an extension owns is hidden unless it was requested; a table that an extension owns always is.
 RELATIONS = f"""
@@ -46,8 +54,9 @@ SELECT class.oid,
          WHERE parted.partrelid = class.oid
        ),
        pg_catalog.pg_get_partkeydef(class.oid),
-       {STAMP},
+       CASE WHEN namespace.nspname <> %(own)s OR {CONNECTED} THEN {STAMP} END,
        pg_catalog.obj_description(class.oid, 'pg_class') IS NOT DISTINCT FROM '{SIDE_TABLE}',
+       class.relhastriggers OR class.relhasrules,
        (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{{}}')
          AND namespace.nspname <> %(own)s
          AND NOT {BELONGS_TO_EXTENSION.format(catalog="pg_class", oid="class.oid")}
@@ -72,46 +81,48 @@ ORDER BY 1, 3
 """
 
 # Since 18 attnotnull is also set while a NOT NULL constraint is not yet valid: such a column can hold NULL.
+# Subqueries instead of joins: planning a join of all these catalogs takes longer than reading them.
 COLUMNS = """
 SELECT attribute.attrelid,
        attribute.attnum,
        attribute.attname::text,
        pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
-       (attribute.attnotnull OR type.typnotnull) AND unproven.oid IS NULL,
+       (attribute.attnotnull OR type.typnotnull) AND NOT EXISTS (
+         SELECT FROM pg_catalog.pg_constraint AS unproven
+         WHERE unproven.conrelid = attribute.attrelid
+           AND unproven.contype = 'n'
+           AND unproven.conkey = ARRAY[attribute.attnum]
+           AND NOT unproven.convalidated
+       ),
        attribute.attgenerated <> '',
        attribute.attcollation,
-       labels.labels,
-       compared.place
+       CASE WHEN type.typtype = 'e' THEN ARRAY(
+         SELECT enumlabel::text FROM pg_catalog.pg_enum WHERE enumtypid = type.oid ORDER BY enumsortorder
+       ) END,
+       CASE WHEN type.typtype = 'd' THEN type.typbasetype ELSE type.oid END,
+       attribute.atthasdef OR attribute.attidentity <> ''
 FROM pg_catalog.pg_attribute AS attribute
 JOIN pg_catalog.pg_type AS type ON type.oid = attribute.atttypid
-LEFT JOIN (
-    SELECT class.opcintype, namespace.nspname::text AS place
-    FROM pg_catalog.pg_opclass AS class
-    JOIN pg_catalog.pg_am AS method ON method.oid = class.opcmethod AND method.amname = 'btree'
-    JOIN pg_catalog.pg_amop AS equal
-      ON equal.amopfamily = class.opcfamily AND equal.amopstrategy = 3
-     AND equal.amoplefttype = class.opcintype AND equal.amoprighttype = class.opcintype
-    JOIN pg_catalog.pg_operator AS operator ON operator.oid = equal.amopopr
-    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = operator.oprnamespace
-    WHERE class.opcdefault AND namespace.nspname <> 'pg_catalog'
-) AS compared ON compared.opcintype = CASE WHEN type.typtype = 'd' THEN type.typbasetype ELSE type.oid END
-LEFT JOIN (
-    SELECT enumtypid, array_agg(enumlabel::text ORDER BY enumsortorder) AS labels
-    FROM pg_catalog.pg_enum
-    GROUP BY enumtypid
-) AS labels ON labels.enumtypid = attribute.atttypid
-LEFT JOIN pg_catalog.pg_constraint AS unproven
-       ON unproven.conrelid = attribute.attrelid
-      AND unproven.contype = 'n'
-      AND unproven.conkey = ARRAY[attribute.attnum]
-      AND NOT unproven.convalidated
 WHERE attribute.attrelid = ANY (%(relations)s::oid[])
   AND attribute.attnum > 0
   AND NOT attribute.attisdropped
 ORDER BY attribute.attrelid, attribute.attnum
 """
 
-# Index columns are attributes too, so this finds every collation in use. "default" is the database's own order.
+# Types whose values are compared by operators that are not the system's, with the schema of those. 403 is btree.
+OPERATORS = """
+SELECT class.opcintype, namespace.nspname::text
+FROM pg_catalog.pg_operator AS operator
+JOIN pg_catalog.pg_amop AS equal
+  ON equal.amopopr = operator.oid AND equal.amopstrategy = 3 AND equal.amopmethod = 403
+JOIN pg_catalog.pg_opclass AS class
+  ON class.opcfamily = equal.amopfamily AND class.opcmethod = 403 AND class.opcdefault
+ AND class.opcintype = equal.amoplefttype AND class.opcintype = equal.amoprighttype
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = operator.oprnamespace
+WHERE operator.oprnamespace <> 'pg_catalog'::regnamespace
+"""
+
+# "default" is the database's own order.
 COLLATIONS = """
 SELECT used.oid,
        CASE WHEN used.collprovider = 'd' THEN coalesce(own.facts ->> 'datlocprovider', 'c')
@@ -126,7 +137,7 @@ FROM pg_catalog.pg_collation AS used
 CROSS JOIN (
     SELECT to_jsonb(database) AS facts FROM pg_catalog.pg_database AS database WHERE datname = current_database()
 ) AS own
-WHERE used.oid IN (SELECT attcollation FROM pg_catalog.pg_attribute)
+WHERE used.oid = ANY (%(collations)s::oid[])
 """
 
 INDEXES = """
@@ -223,7 +234,7 @@ def reflect(
     to one of them or inherits from it. `path` is the search path by which names without a schema are resolved, if it is
     not the connection's. Types that are not the system's are named with their schemas, whatever the path is.
     """
-    with _one_moment(connection) as cursor:
+    with _one_snapshot(connection) as cursor:
         [(before, searched)] = cursor.execute(_PATH).fetchall()
         if path is not None:
             searched = read_schemas(cursor, path)
@@ -232,14 +243,15 @@ def reflect(
         found = cursor.execute(RELATIONS, asked).fetchall()
         referred: dict[int, set[int]] = defaultdict(set)
         parents: dict[int, list[int]] = defaultdict(list)
-        for relation, other, place in cursor.execute(CONNECTIONS):
-            if place:
+        for relation, other, inherited in cursor.execute(CONNECTIONS):
+            if inherited:
                 parents[relation].append(other)
             else:
                 referred[relation].add(other)
         shown = _shown(found, referred, parents)
-        relations = [row[:-2] for row in found if row[0] in shown]
-        details = _read_details(cursor, [row[0] for row in relations])
+        relations = [row[:-3] for row in found if row[0] in shown]
+        refer, act = not shown.isdisjoint(referred), any(row[-3] for row in found if row[0] in shown)
+        details = _read_details(cursor, [row[0] for row in relations], refer=refer, act=act)
         cursor.execute(_SET_PATH, [before])
     names = {row[0]: (row[1], row[2]) for row in found}
     tables = [
@@ -307,7 +319,7 @@ def _ancestors(relation: int, parents: dict[int, list[int]]) -> list[int]:
 
 
 @contextmanager
-def _one_moment(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+def _one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
     with connection.cursor(row_factory=tuple_row) as cursor:
         if connection.info.transaction_status != TransactionStatus.IDLE:
             yield cursor
@@ -328,23 +340,31 @@ class _Details:
     collations: dict[int, str | None]
     loose: set[int]
     """Collations that treat different texts as equal."""
+    operators: dict[int, str]
+    """The schemas of the operators that compare values of a type, where that is not the system's."""
 
 
-def _read_details(cursor: psycopg.Cursor[tuple[Any, ...]], relations: list[int]) -> _Details:
+def _read_details(cursor: psycopg.Cursor[tuple[Any, ...]], relations: list[int], *, refer: bool, act: bool) -> _Details:
+    """Read the details of relations: foreign keys if some refer to others, triggers and rules if some have any."""
+
     def grouped(statement: str) -> _Rows:
         rows: _Rows = defaultdict(list)
         for relation, *rest in cursor.execute(statement, {"relations": relations}):
             rows[relation].append(tuple(rest))
         return rows
 
-    collations = cursor.execute(COLLATIONS).fetchall()
+    columns, indexes = grouped(COLUMNS), grouped(INDEXES)
+    used = {row[5] for rows in columns.values() for row in rows}
+    used.update(collation for rows in indexes.values() for row in rows for collation in row[6])
+    collations = cursor.execute(COLLATIONS, {"collations": list(used)}).fetchall()
     return _Details(
-        grouped(COLUMNS),
-        grouped(INDEXES),
-        grouped(FOREIGN_KEYS),
-        grouped(TRIGGERS),
+        columns,
+        indexes,
+        grouped(FOREIGN_KEYS) if refer else {},
+        grouped(TRIGGERS) if act else {},
         {oid: _order(provider, locale, name) for oid, provider, locale, name, _ in collations},
         {oid for oid, *_, loose in collations if loose},
+        dict(cursor.execute(OPERATORS).fetchall()),
     )
 
 
@@ -388,9 +408,10 @@ def _kind(relkind: str, is_partition: bool) -> Kind:
 
 
 def _column(row: tuple[Any, ...], details: _Details) -> Column:
-    _, name, type_, not_null, generated, collation, labels, operators = row
+    _, name, type_, not_null, generated, collation, labels, compared, has_default = row
+    operators = details.operators.get(compared)
     order, loose = details.collations.get(collation), collation in details.loose
-    return Column(name, type_, not not_null, generated, order, tuple(labels or ()), loose, operators)
+    return Column(name, type_, not not_null, generated, order, tuple(labels or ()), loose, operators, has_default)
 
 
 def _index(row: tuple[Any, ...], names: dict[int, str], collations: dict[int, str | None]) -> Index:

@@ -1,9 +1,9 @@
 """The PostgreSQL settings of Wane's transactions and of the functions that it installs.
 
 Invariant: every setting ends with its transaction. Behind a connection pooler the next transaction of the same server
-connection is another client's. (Where there is none, the settings of statements that run at once, and the
-statement_timeout of calls, last until the last of them: see `BoundedConnection.at_once`.) A statement that opens a transaction names `pg_catalog` explicitly, because it runs
-under whatever search path is set.
+connection is another client's. (Where there is none, the settings of statements that run at once, and those of calls,
+last until the last of them: see `BoundedConnection.at_once`.) A statement that opens a transaction names `pg_catalog`
+explicitly, because it runs under whatever search path is set.
 """
 
 from __future__ import annotations

@@ -69,9 +69,9 @@ SELECT parts.schema, parts.name, parts.oid, namespace.nspname::text, class.relna
        (SELECT CASE WHEN count(stats.avg_width) = index.indnatts THEN sum((1 - stats.null_frac) * stats.avg_width)::float8 END
           FROM pg_catalog.pg_attribute AS attribute
           JOIN pg_catalog.pg_class AS owner ON owner.oid = attribute.attrelid
-          JOIN pg_catalog.pg_namespace AS place ON place.oid = owner.relnamespace
-          LEFT JOIN pg_catalog.pg_stats AS stats ON stats.schemaname = place.nspname AND stats.tablename = owner.relname
-            AND stats.attname = attribute.attname AND NOT stats.inherited
+          JOIN pg_catalog.pg_namespace AS owner_namespace ON owner_namespace.oid = owner.relnamespace
+          LEFT JOIN pg_catalog.pg_stats AS stats ON stats.schemaname = owner_namespace.nspname
+            AND stats.tablename = owner.relname AND stats.attname = attribute.attname AND NOT stats.inherited
          WHERE attribute.attrelid = index.indrelid AND attribute.attnum = ANY (index.indkey::int2[]))
 FROM ({_PARTS}) AS parts
 JOIN pg_catalog.pg_index AS index ON index.indrelid = parts.oid
@@ -143,8 +143,8 @@ def _table(key: _Key, parts: list[tuple[Any, ...]], indexes: list[IndexSpace]) -
 
 def _needed(rows: float, width: float, fill: int) -> int:
     """Estimate the bytes that a number of rows needs in fresh pages."""
-    room = (_PAGE - _PAGE_HEADER) * fill / 100
-    in_page = max(int(room / (_aligned(_ROW_HEADER + width) + _POINTER)), 1)
+    usable_bytes = (_PAGE - _PAGE_HEADER) * fill / 100
+    in_page = max(int(usable_bytes / (_aligned(_ROW_HEADER + width) + _POINTER)), 1)
     return math.ceil(rows / in_page) * _PAGE
 
 

@@ -11,6 +11,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from wane._db.postgres.bounded import run_together
 from wane._db.postgres.dialect import PostgresDialect
 from wane._db.postgres.gate import ENTER, GATE, gates
 from wane._db.postgres.settings import SAFE_SETTINGS, set_locally
@@ -52,6 +53,9 @@ swap their names, an enum's label or a composite type changes, or a column's exp
 catalog's own `xmin` detects what was changed and changed back."""
 # Under any other level the second read would see what the first one saw.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_MOST_IDLE = "60s"
+"""A pause between two statements after which the server ends a transaction, so that its locks are not held for ever by
+a process that was stopped or cut off."""
 _GATE_WAIT = "10s"
 """How long a hold waits for the batches inside the gate to end: longer than any of them waits for others."""
 
@@ -63,6 +67,7 @@ class PostgresTransaction(Transaction):
     dialect = PostgresDialect()
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        super().__init__()
         self.final_statement: Statement | None = None
         """The statement that is still to be run, together with the commit."""
         self._cursor = connection.cursor(row_factory=tuple_row)
@@ -78,20 +83,19 @@ class PostgresTransaction(Transaction):
         del seconds  # Each statement has a limit already: `LOCAL_SETTINGS`.
 
     def run_final_statement(self) -> None:
+        self.require_recorded()
         if self.final_statement is not None:
             self.change(self.final_statement)
             self.final_statement = None
 
     def commit(self, connection: psycopg.Connection[Any]) -> None:
-        if self.final_statement is None or not psycopg.Pipeline.is_supported():
-            self.run_final_statement()
+        self.require_recorded()
+        last, self.final_statement = self.final_statement, None
+        if last is None:
             connection.commit()
             return
         try:
-            with connection.pipeline():
-                # If the first fails, the server skips the second.
-                self.run_final_statement()
-                connection.commit()
+            run_together(connection, [(last.text, last.parameters), ("COMMIT", {})])
         except psycopg.errors.DivisionByZero as problem:
             raise unwritten() from problem
 
@@ -159,7 +163,9 @@ def beginning(connection: psycopg.Connection[Any], *, durable: bool, read_only: 
             transaction.run_final_statement()
         return
     access = "READ ONLY" if read_only else "READ WRITE"
-    settings = LOCAL_SETTINGS if durable else {**LOCAL_SETTINGS, "synchronous_commit": "off"}
+    settings = {**LOCAL_SETTINGS, "idle_in_transaction_session_timeout": _MOST_IDLE}
+    if not durable:
+        settings["synchronous_commit"] = "off"
     with opened(connection, f"{_BEGIN} {access}; {set_locally(settings)}"):
         transaction = PostgresTransaction(connection)
         yield transaction

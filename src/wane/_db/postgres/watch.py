@@ -10,9 +10,11 @@ from typing import Any
 import psycopg
 
 from wane._db.postgres.bounded import AtOnceTransaction, BoundedConnection
-from wane._db.store import Watch
+from wane._db.watch import Watch
+from wane.errors import Unreachable
 
 CHANNEL = "wane_wakeup"
+_LOST = "the connection that waits for wakeups is lost"
 _LATEST_SECONDS = 0.5
 """Commits that found other messages ready do not notify; no reader waits for longer than this for one of those."""
 
@@ -37,16 +39,18 @@ class PostgresWatch(Watch):
                 connection.execute(f"LISTEN {CHANNEL}")
 
     def read(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        with self._explained("the database refused to answer"):
-            cursor = self._connection.at_once(self._transaction, text, parameters)
-            return cursor.fetchall() if cursor.description else []
+        try:
+            with self._explained("the database refused to answer"):
+                return self._connection.at_once(self._transaction, text, parameters)
+        except Unreachable as problem:
+            raise Unreachable(f"{_LOST}: {problem.message.partition(': ')[2]}", problem.hint) from problem
 
     def wait(self, seconds: float) -> None:
         longest = min(seconds, _LATEST_SECONDS)
         if not self._listens:
             time.sleep(max(longest, 0))
             return
-        with self._explained("the connection that waits for wakeups is lost"):
+        with self._explained(_LOST):
             for _ in self._connection.notifies(timeout=longest, stop_after=1):
                 pass
 

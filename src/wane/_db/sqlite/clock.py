@@ -7,8 +7,9 @@ caught up. It neither stops, which would let no lease end, nor runs backwards, w
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from wane._frozen import frozen
 
 _STEP = timedelta(seconds=1)
 """The mark is written once per step, not with every statement: no time further than this beyond it was ever
@@ -21,7 +22,7 @@ _MOVE = (
 
 
 UNMARKED: dict[str, object] = {"mark_latest": None, "mark_host": None}
-"""What a statement with `SAME_MARK` binds inside a transaction, where nobody else moves the mark."""
+"""What a statement with `SAME_MARK` binds inside a transaction, where no other connection moves the mark."""
 SAME_MARK = (
     "(:mark_latest IS NULL OR EXISTS (SELECT 1 FROM wane_clock WHERE id = 1 AND latest = :mark_latest"
     " AND host = :mark_host))"
@@ -29,9 +30,9 @@ SAME_MARK = (
 """The condition that the mark is still the one by which a statement's time was computed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClockMark:
-    """The mark as it was read: for as long as nobody moves it, it makes a time of the host's clock."""
+    """The mark as it was read: for as long as no connection moves it, it makes a time of the host's clock."""
 
     latest: datetime
     host: datetime

@@ -24,6 +24,7 @@ def register(connection: sqlite3.Connection) -> None:
     """Register the functions that digest rows on a connection."""
     connection.create_function("wane_digest", 1, _digest, deterministic=True)
     connection.create_function("wane_real_text", 1, _real_text, deterministic=True)
+    connection.create_function("wane_sha256", 1, _sha256, deterministic=True)
     connection.create_aggregate("wane_digest_sums", 2, _Sums)  # type: ignore[arg-type]
 
 
@@ -33,6 +34,12 @@ def _digest(text: str) -> str:
 
 def _real_text(value: float | None) -> str | None:
     return None if value is None else struct.pack(">d", value).hex()
+
+
+def _sha256(value: str | bytes | int | None) -> str | None:
+    if value is None:
+        return None
+    return hashlib.sha256(value if isinstance(value, bytes) else str(value).encode()).hexdigest()
 
 
 class _Sums:
@@ -64,18 +71,18 @@ def main(path: str) -> None:
         reading.execute("BEGIN")
         reading.execute("SELECT count(*) FROM sqlite_master").fetchall()
     except sqlite3.Error as problem:
-        _tell({"error": str(problem)})
+        _send({"error": str(problem)})
         return
-    _tell(READY)
+    _send(READY)
     assert sys.stdin.readline().strip() == GO
     gate.execute("ROLLBACK")
     gate.close()
     for line in sys.stdin:
         try:
             [row] = reading.execute(json.loads(line)).fetchall()
-            _tell(list(row))
+            _send(list(row))
         except sqlite3.Error as problem:
-            _tell({"error": str(problem)})
+            _send({"error": str(problem)})
 
 
 def _begin(gate: sqlite3.Connection) -> None:
@@ -90,7 +97,7 @@ def _begin(gate: sqlite3.Connection) -> None:
         time.sleep(0.002)
 
 
-def _tell(answer: object) -> None:
+def _send(answer: object) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

@@ -11,7 +11,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,7 @@ from wane._db.migrations import migrations
 from wane._db.schema import SIDE_TABLE, Column, ForeignKey, Index, Kind, OnDelete, Schema, TableInfo, Trigger
 from wane._db.sqlite import ddl
 from wane._db.statement import Dialect
+from wane._frozen import frozen
 from wane.reference import schema_sql
 
 OWN_PREFIX = "wane_"
@@ -38,7 +39,7 @@ TABLE_TYPES = "PRAGMA table_list"
 OBJECTS = "SELECT type, name, tbl_name, coalesce(sql, '') FROM {schema}.sqlite_master ORDER BY name"
 
 COLUMNS = """
-SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?, ?) WHERE hidden <> 1 ORDER BY cid
+SELECT name, type, "notnull", pk, hidden, dflt_value IS NOT NULL FROM pragma_table_xinfo(?, ?) WHERE hidden <> 1 ORDER BY cid
 """
 
 INDEXES = 'SELECT name, "unique", origin, partial FROM pragma_index_list(?, ?) ORDER BY name'
@@ -61,7 +62,7 @@ VERSION = "PRAGMA main.schema_version"
 TEMPORARY_TRIGGERS = "SELECT name, tbl_name, sql FROM sqlite_temp_master WHERE type = 'trigger'"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Object:
     """A row of sqlite_master."""
 
@@ -271,8 +272,11 @@ def _order(collation: str | None) -> str | None:
 
 
 def _column(row: tuple[Any, ...], collation: str | None) -> Column:
-    name, type_, not_null, _, hidden = row
-    return Column(name, type_.upper(), not not_null, generated=hidden in (2, 3), collation=_order(collation))
+    name, type_, not_null, _, hidden, has_default = row
+    generated = hidden in (2, 3)
+    return Column(
+        name, type_.upper(), not not_null, generated, collation=_order(collation), has_default=bool(has_default)
+    )
 
 
 def _foreign_key(name: str, schema: str, rows: list[tuple[Any, ...]]) -> ForeignKey:

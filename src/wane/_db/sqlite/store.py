@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import threading
@@ -15,14 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from wane._contract.names import TableName, join_name
 from wane._db.migrations import pending
-from wane._db.queryplan import QueryPlan, read_sqlite_plan
-from wane._db.schema import Column, Schema, TableInfo, index_name
+from wane._db.schema import Schema
 from wane._db.sqlite.clock import ClockMark, steady_now
 from wane._db.sqlite.dialect import SqliteDialect, SqliteTypes, literal
 from wane._db.sqlite.digests import register
 from wane._db.sqlite.file import OpenFiles, suggest_file
+from wane._db.sqlite.planner import SqlitePlanner
 from wane._db.sqlite.reflect import reflect
 from wane._db.sqlite.transaction import (
     STEPS_BETWEEN_CHECKS,
@@ -35,17 +33,21 @@ from wane._db.sqlite.transaction import (
 from wane._db.sqlite.waiting import Waiting
 from wane._db.sqlite.watch import SqliteWatch
 from wane._db.statement import Execute, Statement
-from wane._db.store import Activity, Store, Watch
+from wane._db.store import Store
 from wane._db.transaction import Transaction, driver_connection
 from wane._db.url import DatabaseUrl
-from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
+from wane._db.watch import Watch
+from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable, WaneError
 
 R = TypeVar("R")
 
 OLDEST_VERSION = (3, 35, 0)
 BUSY_SECONDS = 5.0
-_LEAST_ROW_BYTES = 4
-"""The smallest size of a row of any table."""
+_MOST_REPEATED_SECONDS = 30.0
+"""How long one of several repeated transactions may take."""
+_CACHE_KIB = 32_000
+"""Pages that a connection remembers, at the most: SQLite's own 2 MB are fewer than the indexes of a large table
+need."""
 
 _OTHER_TABLES = re.compile("no such (table|column)")
 """The errors of a statement that was written for tables that were dropped or changed since."""
@@ -57,7 +59,7 @@ class SqliteStore(Store):
     """A SQLite database file."""
 
     kind = "sqlite"
-    own_activity = Activity(0, 0)
+    one_writer = True
     dialect = SqliteDialect()
     types = SqliteTypes()
     migration_list = _MIGRATION_TABLE
@@ -75,6 +77,7 @@ class SqliteStore(Store):
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old", "Wane needs 3.35 or newer")
         self._turn = threading.RLock()
         self._closed = False
+        self.located = {}
         self._mark: ClockMark | None = None
         """The mark of the clock that `at_once` read last."""
         self._moved = False
@@ -110,7 +113,8 @@ class SqliteStore(Store):
 
     def _connection_for(self, *, disk: bool, writers: bool) -> sqlite3.Connection:
         """Return the connection, which waits for the disk, and for other writers, or does not."""
-        self._require_uninterrupted()
+        if self.interrupted:
+            raise TimedOut("the read was cancelled")
         with self._turn:
             if self._closed:
                 return self._open
@@ -147,7 +151,7 @@ class SqliteStore(Store):
         _require_file(file)
         # Without mode=rw SQLite would create a missing file, and an empty database would pass as one without problems.
         uri = f"file:{quote(str(file))}?mode={'ro' if read_only else 'rw'}"
-        with _explained(f"{file} cannot be attached as {name}"):
+        with _Explained(f"{file} cannot be attached as {name}"):
             connection.execute(f"ATTACH ? AS {self.dialect.quote(name)}", (uri,))
             connection.execute(f"SELECT count(*) FROM {self.dialect.quote(name)}.sqlite_master")
 
@@ -155,15 +159,26 @@ class SqliteStore(Store):
         self._closed = True
         self._open.close()
 
-    def _cancel(self) -> None:
+    def interrupt(self) -> None:
+        self.interrupted = True
         with suppress(sqlite3.ProgrammingError):  # It was closed.
             self._open.interrupt()
+
+    @property
+    def planner(self) -> SqlitePlanner:
+        return SqlitePlanner(self)
+
+    @contextmanager
+    def reading(self, what: str) -> Iterator[sqlite3.Connection]:
+        """Yield the connection for reads; `what` begins the messages of the driver's errors."""
+        with self._turn, _Explained(what):
+            yield self._connection
 
     def now(self) -> datetime:
         return datetime.now(UTC)
 
     def clock(self) -> datetime | None:
-        with self._turn, _explained("the database refused"):
+        with self._turn, _Explained("the database refused"):
             connection = self._connection_for(disk=True, writers=False)
             return retry_while_busy(connection, lambda: steady_now(connection), self._waiting.busy_seconds)
 
@@ -174,23 +189,8 @@ class SqliteStore(Store):
         store.audit = self.audit
         return store
 
-    def tables_behind(self, view: TableInfo) -> list[str]:
-        # No catalog lists what a view reads. The program that reads all of it opens every table, or an index of it, by
-        # its first page.
-        with self._turn, suppress(sqlite3.Error):
-            program = self._connection.execute(f"EXPLAIN SELECT * FROM {self.dialect.table(view)}").fetchall()
-            pages = json.dumps([row[3] for row in program if row[1] == "OpenRead"])
-            schema = self.dialect.quote(view.schema)
-            found = self._connection.execute(
-                f"SELECT DISTINCT tbl_name FROM {schema}.sqlite_master WHERE rootpage IN"
-                " (SELECT value FROM json_each(?)) ORDER BY 1",
-                (pages,),
-            )
-            return [join_name([view.schema, name]) for (name,) in found]
-        return []
-
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        with self._turn, _explained("the database refused"):
+        with self._turn, _Explained("the database refused"):
             connection = self._connection_for(disk=True, writers=False)
             work = lambda: connection.execute(text, parameters).fetchall()  # noqa: E731
             return retry_while_busy(connection, work, self._waiting.busy_seconds)
@@ -201,9 +201,13 @@ class SqliteStore(Store):
             yield transaction.execute, transaction.clock()
 
     def at_once(self, work: Callable[[Execute, datetime], R], *, durable: bool = True) -> R | None:
+        """Run work that is one statement, by the clock, without the transaction of `write`, which costs more.
+
+        None or nothing means that the statement found nothing to change, or was not run: then use `write`.
+        """
         # The statement is refused while another transaction writes, and changes nothing (`SAME_MARK`) if the mark was
         # moved since it was read: so its time is as good as one that is read under the write lock.
-        with self._turn, _explained("the database refused"):
+        with self._turn, _Explained("the database refused"):
             connection = self._connection_for(disk=durable, writers=False)
             if connection.in_transaction or self._waiting.busy_seconds is None:
                 return None
@@ -229,39 +233,27 @@ class SqliteStore(Store):
         return done
 
     def watch(self) -> Watch:
-        with _explained("the database cannot be watched"):
+        with _Explained("the database cannot be watched"):
             files, connection = self._connect(read_only=True, attach=())
-            return SqliteWatch(connection, files, _explained)
+            return SqliteWatch(connection, files, _Explained)
 
     def identity(self) -> str:
         file = self.path.resolve()
         status = file.stat()
         return f"sqlite:{file}:{status.st_dev}:{status.st_ino}"
 
-    def is_same_database(self, identity: str) -> bool:
-        # A file that was moved is the same file; a file that was restored or vacuumed into another is at the same path.
-        path, *file = identity.rsplit(":", 2)
-        now, *same = self.identity().rsplit(":", 2)
-        return path == now or file == same
-
     def version(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"
 
-    def locate(self, name: TableName) -> TableName:
-        return name  # Statements find tables without a schema as `reflect` does.
-
-    def forget_located(self) -> None:
-        return
-
     def reflect(self, *, own: bool = False) -> Schema:
-        with self._turn, _explained("the schema cannot be read"):
+        with self._turn, _Explained("the schema cannot be read"):
             found = reflect(self._connection, own=own)
             return found.with_table(reflect(self._connection, own=True), "wane_audit") if self.audit else found
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         del often  # The driver caches the statements that it prepared last.
         deadline = time.monotonic() + seconds
-        with self._turn, _explained("the database refused to answer"):
+        with self._turn, _Explained("the database refused to answer"):
             connection = self._connection
             connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_CHECKS)
             try:
@@ -269,113 +261,73 @@ class SqliteStore(Store):
             finally:
                 connection.set_progress_handler(None, 0)
 
-    def explain(self, statement: Statement) -> str:
-        with _explained("the statement cannot be explained"):
-            found = self._connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", statement.parameters).fetchall()
-        depth: dict[int, int] = {0: -1}
-        lines = []
-        for identifier, parent, _, detail in found:
-            depth[identifier] = depth.get(parent, -1) + 1
-            lines.append("  " * depth[identifier] + detail)
-        return "\n".join(lines)
+    def repeat(self, work: Callable[[Transaction], R | None]) -> Iterator[R]:
+        """Run work in one transaction after the other, and yield what it returned once that is committed.
 
-    def query_plan(self, statement: Statement) -> QueryPlan:
-        with self._turn, _explained("the statement cannot be explained"):
-            found = self._connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", statement.parameters).fetchall()
-        return read_sqlite_plan(found)
+        No commit waits for the disk. It ends with the first transaction that does not get the write lock at once, for
+        which work returns None, or that fails in any way: nothing of that one is committed, and the caller tries it
+        by itself to find out why.
+        """
+        with self._turn:
+            own = self._connection_for(disk=False, writers=False)
+            if own.in_transaction or self._waiting.busy_seconds is None:
+                return
+            cursor = own.cursor()
+            with suppress(WaneError, sqlite3.Error), self._waiting.checkpointing_rarely(), _limited(own) as limit:
+                while True:
+                    limit()
+                    cursor.execute("BEGIN IMMEDIATE")
+                    try:
+                        done = self._repeated(own, work)
+                        if done is None:
+                            return
+                        cursor.execute("COMMIT")
+                    finally:
+                        if _in_transaction(own):
+                            cursor.execute("ROLLBACK")
+                    yield done
 
-    def estimate(self, statement: Statement) -> int | None:
-        del statement  # SQLite's planner does not report its estimates.
-        return None
-
-    def time_read(self, statement: Statement, times: int, seconds: float) -> float:
-        taken = []
-        for _ in range(times):
-            began = time.perf_counter()
-            self.read(statement, seconds)
-            taken.append(time.perf_counter() - began)
-        return min(taken)
-
-    def activity(self) -> Activity:
-        with self._turn, _explained("the database refused to answer"):
-            # It counts the commits of others; those that only read wait for nobody.
-            [(commits,)] = self._connection.execute("PRAGMA data_version").fetchall()
-            return Activity(commits, 0)
-
-    def quiet_seconds(self) -> float:
-        written = []
-        for file in (self.path, Path(f"{self.path}-wal")):
-            with suppress(FileNotFoundError):
-                written.append(file.stat().st_mtime)
-        return max(time.time() - max(written), 0.0) if written else 0.0
-
-    def estimate_rows(self, table: TableInfo) -> int | None:
-        return table.rows_estimate  # What ANALYZE counted, or nothing.
-
-    def row_numbers(self, table: TableInfo) -> tuple[int, int] | None:
-        if any(column.name.lower() == "rowid" for column in table.columns):
-            return None
-        name = self.dialect.table(table)
-        with self._turn, _explained("the database refused to answer"):
-            try:
-                [(first, last)] = self._connection.execute(
-                    f"SELECT (SELECT min(rowid) FROM {name}), (SELECT max(rowid) FROM {name})"
-                )
-            except sqlite3.OperationalError:
-                return None  # It numbers no rows.
-            [(pages, size)] = self._connection.execute("SELECT * FROM pragma_page_count(), pragma_page_size()")
-        if first is None:
-            return 1, 0
-        # Numbers that were given out in turn are dense. As many rows as there are random ones would not fit into the
-        # file.
-        return (int(first), int(last)) if last - first < pages * size // _LEAST_ROW_BYTES else None
-
-    def count_after(self, table: TableInfo, number: int, most: int, seconds: float) -> int:
-        p = self.parameters()
-        some = f"SELECT 1 FROM {self.dialect.table(table)} WHERE rowid > {p.bind('number', number)} LIMIT {p.bind('n', most)}"
-        [(rows,)] = self.read(p.statement(f"SELECT count(*) FROM ({some}) AS some_rows"), seconds)
-        return int(rows)
-
-    def index_ddl(self, table: TableInfo, columns: Sequence[Column], time: Column | None, where: str = "") -> str:
-        quote_name = self.dialect.quote
-        collate = " COLLATE BINARY"
-        parts = [
-            quote_name(column.name) + (collate if column == time and column.collation is not None else "")
-            for column in columns
-        ]
-        name = quote_name(index_name(table, columns))
-        text = f"CREATE INDEX {name} ON {quote_name(table.name)} ({', '.join(parts)})"
-        return f"{text} WHERE {where};" if where else f"{text};"
+    def _repeated(self, own: sqlite3.Connection, work: Callable[[Transaction], R | None]) -> R | None:
+        transaction = SqliteTransaction(own)
+        done = work(transaction)
+        if done is not None:
+            transaction.require_recorded()
+            self._files.require_same()
+        return done
 
     @contextmanager
     def transaction(self, connection: object | None = None, *, durable: bool = True) -> Iterator[Transaction]:
         if connection is None:
             # Threads that share a store take turns: inside another's transaction, a thread could not commit its own
             # work.
-            with self._turn, _explained("the database refused"):
+            with self._turn, _Explained("the database refused"):
                 own = self._connection_for(disk=durable, writers=False)
                 try:
                     with writing(own, busy_seconds=self._waiting.busy_seconds):
-                        yield SqliteTransaction(own)
+                        transaction = SqliteTransaction(own)
+                        yield transaction
+                        transaction.require_recorded()
                         self._require_same_files()
                 finally:
                     own.set_progress_handler(None, 0)
             return
         used = driver_connection(connection, sqlite3.Connection)
-        with _explained("the database refused"), reading_text(used):
+        with _Explained("the database refused"), reading_text(used):
             if self._moved:
                 self._reopen()
             self._require_same_files()
             self._require_same(used)
             changes = used.total_changes
             with writing(used, leave_open=True):
-                yield SqliteTransaction(used)
+                transaction = SqliteTransaction(used)
+                yield transaction
+                transaction.require_recorded()
                 if used.total_changes > changes:
                     self._require_locked_by_caller()
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        with self._turn, _explained("the database refused to answer"):
+        with self._turn, _Explained("the database refused to answer"):
             connection = self._connection
             if connection.in_transaction:
                 yield SqliteTransaction(connection)
@@ -416,25 +368,21 @@ class SqliteStore(Store):
     def literal(self, statement: Statement) -> str:
         return literal(statement)
 
-    @contextmanager
-    def exported_snapshot(self) -> Iterator[None]:
-        yield None
-
     def incremental_vacuum(self, pages: int) -> None:
         """Give free pages at the end of the file back to the disk, in one transaction."""
-        with self._turn, _explained("free pages cannot be given back"):
+        with self._turn, _Explained("free pages cannot be given back"):
             # Through `execute` this would be one step, and one page.
             text = f"PRAGMA incremental_vacuum({pages:d})"
             connection = self._connection
             retry_while_busy(connection, lambda: connection.executescript(text))
 
     def applied_migrations(self) -> list[str]:
-        with _explained("Wane's own tables cannot be read"):
+        with _Explained("Wane's own tables cannot be read"):
             known = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'wane_migration'").fetchone()
             return [name for (name,) in self._connection.execute(_APPLIED)] if known else []
 
     def migrate(self) -> list[str]:
-        with _explained("Wane's own tables cannot be created"), writing(self._connection):
+        with _Explained("Wane's own tables cannot be created"), writing(self._connection):
             self._connection.execute(_MIGRATION_TABLE)
             lacking = pending(self.kind, [name for (name,) in self._connection.execute(_APPLIED)])
             for migration in lacking:
@@ -464,18 +412,35 @@ def statements(script: str) -> tuple[str, ...]:
 def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     _require_file(path)
     uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
-    with _explained(f"{path} cannot be opened"):
+    with _Explained(f"{path} cannot be opened"):
         connection = sqlite3.connect(
             uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         try:
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB:d}")
             register(connection)
             connection.execute("SELECT count(*) FROM sqlite_master")  # A file that is no database shows here.
         except BaseException:
             connection.close()
             raise
         return connection
+
+
+@contextmanager
+def _limited(connection: sqlite3.Connection) -> Iterator[Callable[[], None]]:
+    """Limit what a connection does from each call of what is yielded on, until its next call or the end."""
+    deadline = 0.0
+
+    def limit() -> None:
+        nonlocal deadline
+        deadline = time.monotonic() + _MOST_REPEATED_SECONDS
+
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_CHECKS)
+    try:
+        yield limit
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 def _in_transaction(connection: sqlite3.Connection) -> bool:
@@ -500,27 +465,38 @@ def _require_file(path: Path) -> None:
         raise Unreachable(f"there is no database at {path}", f"{hint}; Wane never creates a database")
 
 
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Convert the driver's errors to Wane's, with messages for users."""
-    try:
-        yield
-    except sqlite3.DatabaseError as problem:
-        # The name may be of a finer kind: SQLITE_READONLY_DIRECTORY, SQLITE_BUSY_SNAPSHOT.
-        code = "_".join((getattr(problem, "sqlite_errorname", "") or "").split("_")[:2])
-        if code == "SQLITE_INTERRUPT" or "interrupted" in str(problem):
-            raise TimedOut("a read took longer than it may") from problem
-        if code == "SQLITE_BUSY":
-            raise Locked(f"{what}: {problem}", "another process holds the database; try again") from problem
-        if _OTHER_TABLES.match(str(problem)):
-            hint = "a table or a column that a statement names is no longer as it was"
-            raise SchemaChanged(f"{what}: {problem}", hint) from problem
-        hints = {
-            "SQLITE_NOTADB": "the file is not a SQLite database",
-            "SQLITE_CORRUPT": "restore it from a backup; `PRAGMA integrity_check` tells more",
-            "SQLITE_CANTOPEN": "check the path and the permissions of the file and its folder",
-            "SQLITE_READONLY": "the file or its folder cannot be written",
-            "SQLITE_FULL": "the disk is full",
-        }
-        kind = Unreachable if code in ("SQLITE_CANTOPEN", "SQLITE_NOTADB") else StoreError
-        raise kind(f"{what}: {problem}", hints.get(code, "")) from problem
+class _Explained:
+    """Converts the driver's errors to Wane's, with messages for users."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        """Do nothing: errors are converted when they leave the block."""
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if isinstance(problem, sqlite3.DatabaseError):
+            raise _explain(self.what, problem) from problem
+
+
+def _explain(what: str, problem: sqlite3.DatabaseError) -> StoreError:
+    # The name may be of a finer kind: SQLITE_READONLY_DIRECTORY, SQLITE_BUSY_SNAPSHOT.
+    code = "_".join((getattr(problem, "sqlite_errorname", "") or "").split("_")[:2])
+    if code == "SQLITE_INTERRUPT" or "interrupted" in str(problem):
+        return TimedOut("a read took longer than it may")
+    if code == "SQLITE_BUSY":
+        return Locked(f"{what}: {problem}", "another process holds the database; try again")
+    if _OTHER_TABLES.match(str(problem)):
+        hint = "a table or a column that a statement names is no longer as it was"
+        return SchemaChanged(f"{what}: {problem}", hint)
+    hints = {
+        "SQLITE_NOTADB": "the file is not a SQLite database",
+        "SQLITE_CORRUPT": "restore it from a backup; `PRAGMA integrity_check` lists what is damaged",
+        "SQLITE_CANTOPEN": "check the path and the permissions of the file and its folder",
+        "SQLITE_READONLY": "the file or its folder cannot be written",
+        "SQLITE_FULL": "the disk is full",
+    }
+    kind = Unreachable if code in ("SQLITE_CANTOPEN", "SQLITE_NOTADB") else StoreError
+    return kind(f"{what}: {problem}", hints.get(code, ""))

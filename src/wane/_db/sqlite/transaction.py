@@ -17,7 +17,7 @@ from wane._db.transaction import Transaction
 
 R = TypeVar("R")
 
-_ASK_AGAIN_SECONDS = 0.002
+_RETRY_SECONDS = 0.002
 STEPS_BETWEEN_CHECKS = 5_000
 """Virtual machine steps between two checks of the clock: well below a millisecond."""
 
@@ -30,6 +30,7 @@ class SqliteTransaction(Transaction):
     most_values = 30_000  # SQLite binds at most 32,766.
 
     def __init__(self, connection: sqlite3.Connection, *, read_only: bool = False) -> None:
+        super().__init__()
         self._read_only = read_only
         self._connection = connection
         self._cursor = connection.cursor()
@@ -95,7 +96,7 @@ def _retry(work: Callable[[], R], deadline: float) -> R:
         except sqlite3.OperationalError as problem:
             if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
-        time.sleep(_ASK_AGAIN_SECONDS)
+        time.sleep(_RETRY_SECONDS)
 
 
 def can_write(connection: sqlite3.Connection) -> bool:

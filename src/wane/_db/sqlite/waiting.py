@@ -1,15 +1,20 @@
 """What a store's own connection waits for: the disk, and other writers.
 
-Both are settings of the connection, and setting them costs as much as a small statement: they change only when the next
-use needs others than the last one.
+Both are settings of the connection (`synchronous`, `busy_timeout`), and setting them costs as much as a small
+statement: they are set only when the next use needs other values than the last one.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _NORMAL = 1
 """`PRAGMA synchronous`: with a write-ahead log, commits are written in order and not waited for."""
+
+
+_RARELY = 10
 
 
 class Waiting:
@@ -42,6 +47,21 @@ class Waiting:
             self.busy_seconds = self._read("busy_timeout") / 1_000
             self._set("busy_timeout", 0)
 
+    @contextmanager
+    def checkpointing_rarely(self) -> Iterator[None]:
+        """Let the log grow to ten times its usual size before a commit moves it into the database.
+
+        Many transactions in a row change the same pages, which are moved once then.
+        """
+        usual = self._read("wal_autocheckpoint")
+        if usual:
+            self._set("wal_autocheckpoint", _RARELY * usual)
+        try:
+            yield
+        finally:
+            if usual:
+                self._set("wal_autocheckpoint", usual)
+
     def _choose_disk(self, *, disk: bool) -> None:
         if self._full is None:
             self._full = self._read("main.synchronous")
@@ -50,7 +70,7 @@ class Waiting:
         self._lowered = not disk
 
     def _logs(self) -> bool:
-        """Return whether the database has a write-ahead log; nobody can remove it while the connection is open."""
+        """Return whether the database has a write-ahead log; no process can remove it while the connection is open."""
         if not self._has_log:
             [(mode,)] = self._connection.execute("PRAGMA main.journal_mode").fetchall()
             self._has_log = mode == "wal"

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from wane._db.sqlite.file import OpenFiles
-from wane._db.store import Watch
+from wane._db.watch import Watch
 
 _ASK_SECONDS = 0.005
 """The interval between two polls: a few milliseconds of delay for less than a hundredth of a core."""

@@ -1,0 +1,1 @@
+-- What makes PostgreSQL's queue slower than it need be is PostgreSQL's own.
