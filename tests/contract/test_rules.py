@@ -1,4 +1,4 @@
-"""What a good contract comes to: the promises that other rooms read."""
+"""What a good contract comes to: the promises that other modules read."""
 
 from __future__ import annotations
 

@@ -147,7 +147,8 @@ def test_good_beginnings_of_mistakes_pass(validator: Draft202012Validator) -> No
 UNSEEN = {
     "settings": """store url undecided|unused window|unused scheduler|scheduler name with a dot|scheduler too often
         |growth that is measured too often or forgotten too soon|roles with names that are no names|one role for two purposes
-        |partitions by a text|partitions by a day|partitions along by a day|partitions of the application made ahead""",
+        |partitions by a text|partitions by a day|partitions along by a day|partitions of the application made ahead
+        |a token in the contract""",
     "table": """why undecided|unknown scheduler, near|unknown scheduler, far|append-only and swept|no scheduler
         |live undecided|live holds a NUL|live holds a huge number|excused is live|excused is selected
         |excused is no number|excused is no boolean|excused boolean is selected|time undecided|zone of a number|unknown zone

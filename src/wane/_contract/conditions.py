@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from wane._contract.refused import Refused, written
 from wane._contract.values import require_decided
 from wane._findings import did_you_mean
+from wane._frozen import frozen
 
 Constant = str | int | float | bool
 """A value that a column is compared with."""
@@ -25,7 +25,7 @@ _OPPOSITE |= {"<=": (">",), ">=": ("<",)}
 """Comparisons with the same column that are never true together."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """A comparison of a column with constants, or with another column of the same row.
 
@@ -37,7 +37,7 @@ class Comparison:
     column: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Condition:
     """What a column must fulfil: every comparison, or, with `null`, to be NULL.
 
@@ -84,7 +84,7 @@ def read_condition(value: object) -> Condition:
         raise Refused(f"null = {written(null)} is neither true nor false", "write null = true or null = false")
     comparisons = tuple(_comparison(sign, value[sign]) for sign in SIGNS if sign in value)
     if not comparisons and null is None:
-        raise Refused("says nothing", 'write a value, a list, or comparisons such as { not = "…" } or { ">=" = 5 }')
+        raise Refused("is empty", 'write a value, a list, or comparisons such as { not = "…" } or { ">=" = 5 }')
     if comparisons and null is False:
         raise Refused("a comparison is never true for NULL", "remove `null = false`")
     condition = Condition(comparisons, null)

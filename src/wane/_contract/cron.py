@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from wane._contract.refused import Refused, written
 from wane._contract.wall_clock import instant_of, wall_of
+from wane._frozen import frozen
 
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
@@ -40,7 +41,7 @@ _YEARS = [date(2000, 1, 1) + number * _DAY for number in range(9 * 365 + 3)]
 EXAMPLE = 'write minute, hour, day of the month, month and day of the week, for example "15 3 * * *"'
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cron:
     """A cron expression and the zone whose clocks it means."""
 

@@ -8,13 +8,13 @@ rows.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 
 from wane._contract.refused import Refused, written
+from wane._frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forever:
     """A window of rows that stay, on purpose."""
 

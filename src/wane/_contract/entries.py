@@ -1,8 +1,8 @@
 """The entries of a contract file that are named by their keys: tables, rules, guards, followers, excuses and others.
 
-A model here validates one entry on its own, as it is written; `rules` and `resolve` build the contract from it and check
-the constraints between entries. Entries are validated one at a time, so that a mistake in one hides no mistake in
-another. The JSON Schema for editors is generated from the same models.
+A model here validates one entry on its own, as it is written; `rules` and `resolve` build the contract from it and
+check the constraints between entries. Entries are validated one at a time, so that a mistake in one hides no mistake
+in another. The JSON Schema for editors is generated from the same models.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from wane._contract.model import (
     Longer,
     MadeBy,
     Mark,
+    Masking,
     Pick,
     Prune,
     Reference,
@@ -33,6 +34,7 @@ from wane._contract.model import (
     State,
     Time,
     ToArchive,
+    Transform,
     Unit,
     WindowUnit,
 )
@@ -204,7 +206,7 @@ def _then(value: object) -> Prune | ToArchive | Mark:
         return ToArchive()
     if isinstance(value, dict) and set(value) == {"mark"}:
         return Mark(_state(value["mark"]))
-    raise Refused(f"{written(value)} is not something to do", 'use "prune", "archive" or { mark = "state" }')
+    raise Refused(f"{written(value)} is not an action", 'use "prune", "archive" or { mark = "state" }')
 
 
 _COLUMNS_SCHEMA = {
@@ -492,7 +494,7 @@ class GuardEntry(Entry):
     @model_validator(mode="after")
     def _one(self) -> GuardEntry:
         if sum(value is not None for value in (self.referenced_by, self.null, self.not_null)) != 1:
-            raise Refused("a guard says one thing", "say exactly one of referenced_by, null, not_null")
+            raise Refused("a guard needs exactly one of referenced_by, null, not_null")
         return self
 
 
@@ -650,6 +652,90 @@ def _cast(value: object) -> str:
     return str(value)
 
 
+_MOST_EXPRESSION = 10_000
+
+
+def _expression(value: object) -> str:
+    require_decided(value)
+    if isinstance(value, str) and value.strip() and len(value) <= _MOST_EXPRESSION:
+        return value.strip()
+    raise Refused(
+        f"{written(value)} is no expression",
+        'write a column, "id", or an expression of Spark\'s SQL with its name, "upper(kind) AS kind"',
+    )
+
+
+_MOST_SHOWN = 100
+_MASK_TEXT = r"[\w *#@.,/+<>()\[\]-]{1,100}"
+_MASK_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "pattern": f"^{_MASK_TEXT}$"},
+        {
+            "type": "object",
+            "properties": {
+                name: {"type": "integer", "minimum": 1, "maximum": _MOST_SHOWN} for name in ("first", "last")
+            },
+            "minProperties": 1,
+            "additionalProperties": False,
+        },
+    ]
+}
+
+
+def _masking(value: object) -> Masking:
+    require_decided(value)
+    if isinstance(value, str) and re.fullmatch(_MASK_TEXT, value):
+        return Masking(text=value)
+    counts = value if isinstance(value, dict) and value.keys() <= {"first", "last"} else {}
+    if counts and all(type(one) is int and 1 <= one <= _MOST_SHOWN for one in counts.values()):
+        return Masking(first=counts.get("first", 0), last=counts.get("last", 0))
+    raise Refused(
+        f"{written(value)} is no mask",
+        'write the text that replaces every value, "***", or how much of it stays, { last = 4 } or { first = 1 }',
+    )
+
+
+class TransformEntry(Entry):
+    """What happens to a table's columns on the way to the archive."""
+
+    drop: list[ColumnName] = Field(default_factory=list, description="Columns that the archive does not have.")
+    hash: list[ColumnName] = Field(
+        default_factory=list,
+        description="Columns that the archive has as their SHA-256, in hex: equal values stay equal.",
+    )
+    mask: dict[ColumnName, Annotated[Masking, ReadBy(_masking, _MASK_SCHEMA)]] = Field(
+        default_factory=dict,
+        description="Columns whose values the archive has covered: by one text, or but for the first or last characters.",
+    )
+    select: list[
+        Annotated[str, ReadBy(_expression, {"type": "string", "minLength": 1, "maxLength": _MOST_EXPRESSION})]
+    ] = Field(
+        default_factory=list,
+        description="All columns that the archive has, each a column of the table or an expression of Spark's SQL `AS` a name.",
+    )
+
+    @model_validator(mode="after")
+    def _says_one_of_each_column(self) -> Self:
+        named = [*self.drop, *self.hash, *self.mask]
+        if self.select:
+            if named:
+                raise Refused(
+                    "`select` names every column that the archive has",
+                    f"write {named[0]} as an expression of `select`, or leave it out, instead of `drop`, `hash` and `mask`",
+                )
+            return self
+        if not named:
+            raise Refused("`transform` is empty", "say `drop`, `hash`, `mask` or `select`, or remove it")
+        twice = [name for name in dict.fromkeys(named) if named.count(name) > 1]
+        if twice:
+            raise Refused(f"`transform` names {twice[0]} twice", "say one of `drop`, `hash` and `mask` of a column")
+        return self
+
+    def read(self) -> Transform:
+        """Return what it says."""
+        return Transform(tuple(self.drop), tuple(self.hash), tuple(self.mask.items()), tuple(self.select))
+
+
 class ArchiveTableEntry(Entry):
     """How long the archive keeps a table's rows."""
 
@@ -671,6 +757,17 @@ class ArchiveTableEntry(Entry):
     longest_wait: Annotated[
         timedelta, Between(timedelta(minutes=1), timedelta(days=365), 'rows wait for others: "1d" is usual')
     ] = Field(default=timedelta(days=1), description="How long a due row waits for `least_rows`.")
+    transform: TransformEntry | None = Field(
+        default=None, description="What happens to columns on the way to the archive: what leaves is what may be kept."
+    )
+    renamed: dict[ColumnName, ColumnName] = Field(
+        default_factory=dict,
+        description="Columns that were renamed, each with the name under which it was first archived.",
+    )
+    absent: Literal["keep", "erase"] = Field(
+        default="keep",
+        description="What becomes of the copy of a row that the application deleted before the sweep came to it.",
+    )
 
     @model_validator(mode="after")
     def _waits_for_something(self) -> Self:
@@ -678,14 +775,26 @@ class ArchiveTableEntry(Entry):
             raise Refused("`longest_wait` without `least_rows`: no row waits", "say `least_rows`, or remove it")
         if self.least_rows > 1 and self.tier == "database":
             raise Refused("rows do not wait where they stay in the database", "remove `least_rows`")
+        if self.transform is not None:
+            if self.tier == "database":
+                raise Refused("rows move as they are inside the database", "remove `transform`, or archive to `url`")
+            for key, names in (("cast", self.cast), ("statistics", self.statistics)):
+                twice = [name for name in names if name in self.transform.drop]
+                if twice:
+                    raise Refused(f"`{key}` names {twice[0]}, which `transform` drops", "remove one of them")
+        if self.renamed and self.tier == "database":
+            raise Refused("tables of the same database are not renamed apart", "remove `renamed`")
+        twice = [one for one in self.renamed.values() if list(self.renamed.values()).count(one) > 1]
+        if twice:
+            raise Refused(f"`renamed` says twice what was {twice[0]}", "a column has one name")
+        if self.absent == "erase" and self.tier == "database":
+            raise Refused("rows are not copied before they move within the database", "remove `absent`")
         return self
 
 
 def _retired(value: object) -> Retired:
     if not isinstance(value, str) or value not in list(Retired):
-        raise Refused(
-            f"{written(value)} is nothing that can happen to a partition", 'write "drop", "move" or "archive"'
-        )
+        raise Refused(f"{written(value)} is not an action for partitions", 'write "drop", "move" or "archive"')
     return Retired(value)
 
 
@@ -708,7 +817,7 @@ RangeTime = Annotated[TimeItem, AfterValidator(_require_range)]
 
 def _made_by(value: object) -> MadeBy:
     if not isinstance(value, str) or value not in list(MadeBy):
-        raise Refused(f"{written(value)} makes no partitions", 'write "application", or leave it out: Wane makes them')
+        raise Refused(f"unknown made_by {written(value)}", 'write "application", or leave it out: Wane makes them')
     return MadeBy(value)
 
 

@@ -43,6 +43,7 @@ _PROSE = {
     "windows",
     "strict",
     "archive_url",
+    "archive_shared",
     "ahead",
     "lock",
     "least_rows",
@@ -66,6 +67,10 @@ _LATER = {
         "longer",
         "unlinked",
         "made_by",
+        "transform",
+        "select",
+        "erases_absent",
+        "renamed",
     ),
 }
 """Fields that were added later; they are omitted while empty, so that older contracts retain their fingerprints."""

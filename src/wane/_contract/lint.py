@@ -69,7 +69,7 @@ class _Lint:
                 mistakes.error(_path(table), "said-twice", "has rules and is excused", "keep one of the two")
             self._marked_states(table, mistakes)
             self._stages(table, mistakes)
-            self._kept_forever(table, mistakes)
+            self._retained_forever(table, mistakes)
             self._undercut(table, mistakes)
             for rule in table.rules:
                 self._floor(table, rule, mistakes)
@@ -180,7 +180,7 @@ class _Lint:
                         "both count from the same time: make this window longer",
                     )
 
-    def _kept_forever(self, table: Table, mistakes: Mistakes) -> None:
+    def _retained_forever(self, table: Table, mistakes: Mistakes) -> None:
         """Check that no other rule deletes rows that a rule keeps forever."""
         for forever in table.rules:
             for other in table.rules if not forever.active else ():
@@ -313,13 +313,6 @@ class _Lint:
         if not isinstance(rule.action, ToArchive | ToColdTier):
             return
         path = [*_path(table, rule), "then"]
-        if isinstance(rule.action, ToColdTier) and not isinstance(self.archived.get(table.name), Forever):
-            self.origins.of("archive", table.name).error(
-                ["archive", table.name, "keep"],
-                "kept-by-hand",
-                "nothing drops tables of the database's own archive by age",
-                'say `keep = "forever"`, and drop `<table>_<yyyymm>` by hand; or archive to `url`, which forgets by itself',
-            )
         if isinstance(rule.action, ToArchive) and self.contract.archive_url is None:
             mistakes.error(path, "no-archive", "there is no archive", 'add `[archive]` with `url = "./archive"`')
         keep = self.archived.get(table.name)

@@ -6,7 +6,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from wane._contract.positions import KeyParts, scan_lines
 from wane._contract.resolve import SourceFile, resolve
 from wane._contract.settings import SECTIONS
 from wane._findings import Finding, errors_of, many
+from wane._frozen import frozen
 from wane.errors import ContractError
 
 KEYS = (
@@ -51,7 +52,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContractReading:
     """The result of reading a file: the contract if it has no errors, and all findings in any case."""
 
@@ -95,7 +96,8 @@ def _collect(path: Path, shown: str, files: list[SourceFile], above: tuple[Path,
     """Append the file's included files, then the file itself: later files may override windows of earlier ones."""
     mistakes = Mistakes(shown)
     itself = _real(path)
-    data = _parse(path, mistakes, "" if not above else f"{above[-1].name} includes it: correct the path")
+    included = "" if not above else f"{above[-1].name} includes it: correct the path"
+    data = parse_file(path, mistakes, included, missing="write one, or let `wane init URL` propose one")
     for key in data:
         if key not in KEYS:
             mistakes.unknown([key], key, "unknown section", KEYS)
@@ -124,15 +126,16 @@ def _real(path: Path) -> Path:
         return path
 
 
-def _parse(path: Path, mistakes: Mistakes, included: str) -> dict[str, Any]:
+def parse_file(path: Path, mistakes: Mistakes, included: str = "", *, missing: str) -> dict[str, Any]:
+    """Read a TOML file; collect what is wrong with it, and return nothing of it then. `missing`: what to do without
+    it."""
     content = b""
     try:
         content = _read(path)
     except _NotAFile as problem:
         mistakes.error([], "unreadable", f"cannot be read: {problem}", included or "name a file")
     except FileNotFoundError:
-        fix = included or "write one, or let `wane init URL` propose one"
-        mistakes.error([], "unreadable", "no such file", fix)
+        mistakes.error([], "unreadable", "no such file", included or missing)
     except OSError as problem:
         mistakes.error([], "unreadable", f"cannot be read: {problem.strerror or problem}", included)
     except ValueError:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
 from wane._contract.refused import Refused, written
 from wane._contract.wall_clock import instant_of, wall_of
+from wane._frozen import frozen
 
 _TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 _DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Within:
     """The hours from one time of day to another, of the same day or of the next."""
 

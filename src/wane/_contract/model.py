@@ -7,10 +7,11 @@ A value of these types has passed all checks that need no database.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date, timedelta
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from wane._contract.conditions import Conditions, disjoint
 from wane._contract.cron import Cron
@@ -19,6 +20,7 @@ from wane._contract.maintenance import Within
 from wane._contract.names import AUDIT, TableName
 from wane._contract.settings import Budget, Settings
 from wane._findings import Finding
+from wane._frozen import frozen
 
 State = str | int | bool
 """A value of a state column."""
@@ -37,7 +39,7 @@ class Unit(StrEnum):
     """A day without a time of day. It counts as over when the next day begins, in its zone or in UTC."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reference:
     """Columns of another table that point at a row's key, or at the columns named in `to`."""
 
@@ -58,7 +60,7 @@ class Pick(StrEnum):
     """The one with the latest time; columns that are NULL do not count."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Time:
     """A column that holds timestamps, or several of which one does, and how they encode them.
 
@@ -116,7 +118,7 @@ class WindowUnit(StrEnum):
         return timedelta(**{names[self.value]: 1})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Longer:
     """A column that holds the window of a row, in the row itself or in the one that it refers to.
 
@@ -132,7 +134,7 @@ class Longer:
         return self.column if self.parent is None else f"{self.parent.table}.{self.column}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Age:
     """Due when the time is strictly before now − keep, and before now − the row's own window, if rows have one."""
 
@@ -141,7 +143,7 @@ class Age:
     longer: Longer | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MissingParent:
     """A reference without a foreign key: columns, the table they point at, and the columns of it that they name.
 
@@ -153,7 +155,7 @@ class MissingParent:
     to: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Orphans:
     """Due like Age, but only where the reference to the parent is NULL, or points at a row that does not exist."""
 
@@ -165,14 +167,14 @@ class Orphans:
     longer: Longer | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expiry:
     """Due when the timestamp in the column is at or before now."""
 
     time: Time
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cap:
     """Due when `most` rows of the same scope are newer: by (time, key), or, without a time, by a column of the key."""
 
@@ -186,15 +188,15 @@ class Cap:
 Bound = Age | Orphans | Expiry | Cap | Forever
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spare:
-    """The newest rows of a rule, by (time, key), that stay whatever their age: so many of each scope."""
+    """The newest rows of a rule, by (time, key), that stay whatever their age: a number of each scope."""
 
     newest: int
     per: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Follower:
     """Rows of another table that leave with the row they refer to."""
 
@@ -206,21 +208,21 @@ class Follower:
     follows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReferencedBy:
     """Saves a row while any row refers to it."""
 
     reference: Reference
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WhileNull:
     """Saves a row while the column is NULL."""
 
     column: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WhileNotNull:
     """Saves a row while the column is not NULL."""
 
@@ -230,24 +232,24 @@ class WhileNotNull:
 Guard = ReferencedBy | WhileNull | WhileNotNull
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prune:
     """The row is deleted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToArchive:
     """The row moves to the archive."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToColdTier:
     """The row moves to a table of its month in another schema of the same database (PostgreSQL)."""
 
     schema: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """The row stays and its state becomes `state`."""
 
@@ -257,7 +259,7 @@ class Mark:
 Action = Prune | ToArchive | ToColdTier | Mark
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """One named line of promises about a table."""
 
@@ -313,7 +315,7 @@ class ExcuseKind(StrEnum):
     ELSEWHERE = "elsewhere"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Excuse:
     """The written reason, and the most rows it promises."""
 
@@ -322,7 +324,7 @@ class Excuse:
     rows: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accepted:
     """A finding that a user has seen and accepts, with the reason."""
 
@@ -345,7 +347,7 @@ class Accepted:
         return self.at in (finding.table, finding.path) or finding.path.startswith((f"{self.at}.", f"{self.at}["))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """The life of one table."""
 
@@ -374,7 +376,7 @@ class Table:
         return f"{self.name}.{rule.name}" if rule.by_state or rule.conditions else str(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scheduler:
     """Who sweeps, and when."""
 
@@ -397,9 +399,55 @@ class Scheduler:
         return when if self.within is None else f"{when}, only {self.within}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
+class Masking:
+    """What the archive has instead of a column's values: one text for all of them, or theirs with most of it
+    covered."""
+
+    text: str | None = None
+    first: int = 0
+    """How many of the first characters stay."""
+    last: int = 0
+
+    def __str__(self) -> str:
+        if self.text is not None:
+            return self.text
+        shown = [f"{what} {count}" for what, count in (("first", self.first), ("last", self.last)) if count]
+        return f"all but the {' and the '.join(shown)}"
+
+
+@frozen
+class Transform:
+    """What happens to the columns of a table on the way to the archive."""
+
+    drop: tuple[str, ...] = ()
+    hash: tuple[str, ...] = ()
+    mask: tuple[tuple[str, Masking], ...] = ()
+    select: tuple[str, ...] = ()
+    """Every column that the archive has, as Spark's SQL writes it; empty if it has the table's."""
+
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns that the archive does not have as the table has them."""
+        return (*self.drop, *self.hash, *(name for name, _ in self.mask))
+
+    def described(self) -> dict[str, Any]:
+        """Return it as the journal and the audit trail record it."""
+        masks = {name: str(mask) for name, mask in sorted(self.mask)}
+        every = {"drop": sorted(self.drop), "hash": sorted(self.hash), "mask": masks, "select": list(self.select)}
+        return {what: columns for what, columns in every.items() if columns}
+
+
+def describe_transform(described: Mapping[str, Any]) -> str:
+    """Write in words what `Transform.described` returned."""
+    return "; ".join(
+        f"{what} {', '.join(columns if what == 'select' else sorted(columns))}"
+        for what, columns in sorted(described.items())
+    )
+
+
+@frozen
 class ArchiveTable:
-    """How long the archive keeps the rows of one table."""
+    """How long the archive keeps the rows of one table, and what it keeps of them."""
 
     table: TableName
     keep: timedelta | Forever
@@ -410,6 +458,11 @@ class ArchiveTable:
     least_rows: int = 1
     """A scheduled sweep begins when this number of rows is due, or one has been due for `longest_wait`."""
     longest_wait: timedelta = timedelta(days=1)
+    transform: Transform | None = None
+    erases_absent: bool = False
+    """Whether copies of rows that the application deleted before the sweep came to them are erased."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Columns that were renamed, each with the name under which it was first archived."""
 
 
 class Retired(StrEnum):
@@ -431,7 +484,7 @@ class MadeBy(StrEnum):
     """The application, or an extension such as pg_partman: Wane only retires them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Partitioned:
     """How a table is partitioned (PostgreSQL), and when a partition leaves: see `entries.PartitionEntry`."""
 
@@ -453,7 +506,7 @@ class Partitioned:
         return self.made_by is MadeBy.APPLICATION
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contract(Settings):
     """Everything that is promised about one database, with the settings."""
 
@@ -464,6 +517,8 @@ class Contract(Settings):
     floors: tuple[tuple[TableName, timedelta], ...] = ()
     windows: tuple[tuple[str, timedelta | Forever], ...] = ()
     archive_url: str | None = field(default=None, repr=False)
+    archive_shared: bool = False
+    """Whether several databases share the archive's tables."""
     archive: tuple[ArchiveTable, ...] = ()
     partitions: tuple[Partitioned, ...] = ()
     accepted: tuple[Accepted, ...] = ()
@@ -510,8 +565,12 @@ class Contract(Settings):
                     yield table, rule
 
     def archive_statistics(self, name: str) -> tuple[str, ...]:
-        """Return the text columns of a table whose minimum and maximum the archive's log stores."""
-        return next((one.statistics for one in self.archive if str(one.table) == name), ())
+        """Return the text columns of a table whose minimum and maximum the archive's log stores, also by the names
+        under which they were first archived."""
+        found = next((one for one in self.archive if str(one.table) == name), None)
+        if found is None:
+            return ()
+        return (*found.statistics, *(before for now, before in found.renamed if now in found.statistics))
 
     def archive_wait(self, table: str, rule: str) -> timedelta:
         """Return how long a due row of a rule waits for others at the most, because its archive's sweeps do."""

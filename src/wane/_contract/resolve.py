@@ -9,7 +9,7 @@ they agree on a setting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,10 @@ from wane._contract.rules import Declarations, KeyPath, check_name, read_excuse,
 from wane._contract.settings import SECTIONS, merged, set_in
 from wane._contract.values import URL, read_window
 from wane._findings import did_you_mean, errors_of
+from wane._frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceFile:
     """A file of the contract, parsed as TOML, with its mistakes."""
 
@@ -72,7 +73,7 @@ def resolve(path: Path, files: list[SourceFile]) -> Contract:
     return _Resolver(files).contract(path)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Declaration:
     """An entry of a section whose keys are tables."""
 
@@ -101,6 +102,7 @@ class _Resolver:
         self.tiers: dict[TableName, str] = {}
         self.strict = False
         self.archive_url: str | None = None
+        self.archive_shared = False
 
     @property
     def declarations(self) -> Declarations:
@@ -123,6 +125,7 @@ class _Resolver:
             floors=tuple(entries["floor"].items()),
             windows=tuple(self.windows.items()),
             archive_url=self.archive_url,
+            archive_shared=self.archive_shared,
             archive=tuple(entries["archive"].values()),
             partitions=tuple(entries["partition"].values()),
             accepted=tuple(one for file in self.files for one in _read_accepted(file)),
@@ -178,6 +181,13 @@ class _Resolver:
                 self._set(file, ["archive", "url"], self.archive_url)
             except ValueError as problem:
                 file.mistakes.refuse(["archive", "url"], "wrong-value", problem)
+        shared = archive.get("shared") if isinstance(archive, dict) else None
+        if isinstance(shared, bool):
+            self.archive_shared = shared
+            self._set(file, ["archive", "shared"], shared)
+        elif shared is not None:
+            path = ["archive", "shared"]
+            file.mistakes.error(path, "wrong-type", f"found {describe(shared)}, expected true or false")
 
     def _set(self, file: SourceFile, path: KeyPath, value: object) -> None:
         """Record a setting. A file may override the settings of its own includes, but not those of unrelated files."""
@@ -252,7 +262,17 @@ class _Resolver:
         if keep is None:
             return None
         columns = tuple(entry.cast.items()), tuple(entry.statistics)
-        return ArchiveTable(one.name, keep, *columns, entry.least_rows, entry.longest_wait)
+        transform = None if entry.transform is None else entry.transform.read()
+        return ArchiveTable(
+            one.name,
+            keep,
+            *columns,
+            entry.least_rows,
+            entry.longest_wait,
+            transform,
+            entry.absent == "erase",
+            tuple(entry.renamed.items()),
+        )
 
     def _partition(self, one: _Declaration) -> Partitioned | None:
         entry = one.file.mistakes.read(PartitionEntry, one.data, one.path)
@@ -345,7 +365,7 @@ def _read_accepted(file: SourceFile) -> Iterator[Accepted]:
 def _declarations(file: SourceFile, section: str) -> Iterator[_Declaration]:
     """Yield the entries of a section whose keys are tables."""
     for key, data in file.table(section).items():
-        if [section, key] == ["archive", "url"]:
+        if section == "archive" and key in ("url", "shared"):
             continue
         try:
             yield _Declaration(file, section, key, TableName.parse(key), data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 from wane._contract.conditions import Condition, Conditions
@@ -48,12 +47,13 @@ from wane._contract.model import (
 from wane._contract.names import TableName
 from wane._contract.settings import Budget, merged, set_in
 from wane._findings import did_you_mean
+from wane._frozen import frozen
 
 KeyPath = list[object]
 """The keys that lead to an entry of the file."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Declarations:
     """What all tables may refer to, and which of it they did."""
 
@@ -438,9 +438,7 @@ class _RuleReader:
 
     def _check_where(self) -> None:
         if "where" in self.entry.model_fields_set and not self.entry.where:
-            self._error(
-                "where", "wrong-value", "says nothing, so the rule selects every row", "remove it, or name columns"
-            )
+            self._error("where", "wrong-value", "is empty, so the rule selects every row", "remove it, or name columns")
         if self.table.state in self.entry.where:
             self._error(
                 "where",

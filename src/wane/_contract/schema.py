@@ -107,7 +107,11 @@ def json_schema() -> dict[str, Any]:
                     "url": {
                         **_value(Url),
                         "description": "A path, a file URL, or a prefix of an object store: s3://, gs:// or az://.",
-                    }
+                    },
+                    "shared": {
+                        "type": "boolean",
+                        "description": "Whether several databases share the archive's tables, each in a partition of its own.",
+                    },
                 },
                 "description": "Where archived rows go, and how long the archive keeps those of each table.",
             },

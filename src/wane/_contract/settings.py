@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from datetime import timedelta
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -34,6 +34,7 @@ from wane._contract.values import (
 )
 from wane._contract.variables import VARIABLE
 from wane._findings import did_you_mean
+from wane._frozen import frozen
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Section")
@@ -47,6 +48,7 @@ _TEN_YEARS = 3_650 * _DAY
 _MOST_THRESHOLDS = 10
 _LONGEST_ROLE = 63
 """PostgreSQL truncates longer names, which would then name another role."""
+_REMOTE = r"sc://[^/;?#@\s]+(:[0-9]+)?(/(;[^;=\s]+=[^;=\s]*)*)?"
 _MASTER = r"local(\[.*\])?|(spark|k8s)://.+|yarn"
 _WORD = re.compile(r"\{([^{}]*)\}")
 _FLAG = Text("a flag's name", "write a text in quotes")
@@ -79,7 +81,7 @@ def set_in(settings: Section, data: Iterable[str]) -> dict[str, Any]:
     return {key: getattr(settings, key) for key in data}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoreSettings(Section):
     """The database."""
 
@@ -88,7 +90,7 @@ class StoreSettings(Section):
     attach: Annotated[tuple[tuple[str, str], ...], PairsOf(str)] = setting((), "SQLite: databases to attach.")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget(Section):
     """The most that one sweep of one rule may do."""
 
@@ -104,7 +106,7 @@ def _table_flag(value: object) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SweepSettings(Section):
     """How sweeps run: how fast, how much without confirmation, and behind which flags."""
 
@@ -114,7 +116,7 @@ class SweepSettings(Section):
     )
     duty: Share = setting(
         0.1,
-        "The share of time spent working while others use the database; the rest is pauses. Eight times that while nobody does.",
+        "The share of time spent working while others use the database; the rest is pauses. Eight times that while no one else does; a tenth of it on SQLite while others write.",
     )
     fuse: Share = setting(0.9, "The largest share of a table that an unattended sweep of one rule may take.")
     first_fuse: Share = setting(
@@ -127,7 +129,7 @@ class SweepSettings(Section):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueSettings(Section):
     """How sweeps travel from schedulers to workers, and how long finished messages and dead letters are retained."""
 
@@ -162,7 +164,7 @@ class QueueSettings(Section):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HealthSettings(Section):
     """The thresholds at which a table is unhealthy, and the precision of the pressure and health probes."""
 
@@ -209,7 +211,7 @@ _THRESHOLDS_SCHEMA = {
 _Snapshots = Annotated[timedelta, Between(_DAY, _TEN_YEARS, 'a rate needs days of snapshots: "30d" is usual')]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GrowthSettings(Section):
     """How often tables are measured, how long snapshots are retained, and when to warn."""
 
@@ -230,7 +232,7 @@ class GrowthSettings(Section):
     warn: Duration = setting(timedelta(days=30), "How long before the forecast reaches a threshold to warn.")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpaceSettings(Section):
     """When unused space is reported, and how much of it may be reclaimed at a time."""
 
@@ -251,7 +253,7 @@ def _role(name: str) -> str:
 _RoleName = Annotated[str, _ROLE, AfterValidator(_role)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RoleSettings(Section):
     """Who may delete, and who may read the archive (PostgreSQL)."""
 
@@ -297,7 +299,7 @@ _TableText = Annotated[str, ReadBy(lambda value: str(read_table_name(value)), _T
 _Template = Annotated[str, ReadBy(_template, _TEXT)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutboxSettings(Section):
     """The application's own table of events, and what Wane writes into which of its columns."""
 
@@ -311,7 +313,7 @@ class OutboxSettings(Section):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventSettings(Section):
     """Which of the events `system/<table>_…` are emitted: all, none, or those of a list of tables."""
 
@@ -336,7 +338,7 @@ def _selects(tables: bool | tuple[str, ...], table: str) -> bool:
     return tables if isinstance(tables, bool) else table in tables
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpkeepSettings(Section):
     """How the archive is maintained."""
 
@@ -374,6 +376,18 @@ def _master(value: object) -> str:
     return value
 
 
+def _remote(value: object) -> str:
+    require_decided(value)
+    _require_no_variable(value)
+    if not isinstance(value, str) or not re.fullmatch(_REMOTE, value):
+        raise Refused(f"{written(value)} is no server of Spark Connect", 'write "sc://host:15002"')
+    if re.search(r";token=", value, re.IGNORECASE):
+        raise Refused(
+            "a token does not belong into a contract", "set SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment instead"
+        )
+    return value
+
+
 def _spark_setting(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
@@ -393,19 +407,26 @@ def _require_no_variable(value: object) -> None:
 _SparkSetting = Annotated[str, ReadBy(_spark_setting, {"type": ["string", "number", "boolean"]})]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparkSettings(Section):
     """How the archive's pipeline runs."""
 
     master: Annotated[str, ReadBy(_master, {"type": "string", "pattern": f"^({_MASTER})$"})] = setting(
         "local[*,4]", "Where Spark runs. The 4 is the number of attempts for each task; without it, there is one."
     )
+    remote: Annotated[str, ReadBy(_remote, {"type": "string", "pattern": f"^{_REMOTE}$"})] | None = setting(
+        None, "A server of Spark Connect to use instead of `master`: no Java runs in this process."
+    )
+    idle_stop: Annotated[timedelta, Between(_SECOND, _DAY, 'a Spark takes seconds to start: "10m" is usual')] = setting(
+        timedelta(minutes=10),
+        "How long `wane run` leaves a Spark that it started without work before it stops it, with its memory.",
+    )
     range_rows: Count = setting(200_000, "The number of the table's rows that one task reads.")
     sweep_rows: Count = setting(
         2_000_000, "The number of the table's rows that one sweep moves; the rest moves with the next one."
     )
     evictors: Annotated[int, Field(ge=1, le=8, strict=True)] = setting(
-        2, "PostgreSQL: the most connections over which a sweep evicts at a time, at a pace without pauses (`--fast`)."
+        2, "PostgreSQL: the most tasks in which a sweep evicts at a time, at a pace without pauses (`--fast`)."
     )
     lease_seconds: Annotated[int, Field(ge=5, le=86_400, strict=True)] = setting(
         60, "How long a dead writer blocks others from the same table's archive."
@@ -417,8 +438,13 @@ class SparkSettings(Section):
         (), "Any of Spark's own settings, by their names.", by_key=True
     )
 
+    @property
+    def where(self) -> str:
+        """Return where Spark runs, for messages."""
+        return self.master if self.remote is None else self.remote
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen(kw_only=True)
 class Settings:
     """Every section of settings, in the order of the reference."""
 

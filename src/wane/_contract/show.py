@@ -27,6 +27,7 @@ from wane._contract.model import (
     ToArchive,
     ToColdTier,
     WhileNull,
+    describe_transform,
 )
 from wane._contract.names import TableName
 
@@ -147,7 +148,7 @@ def _rule(contract: Contract, table: Table, rule: Rule) -> str:
     where = described(rule.conditions)
     bound = _bound(rule)
     followers = rule.followers if rule.active else ()
-    unless = _or([*map(_guard, rule.guards), *_kept_by_followers(contract, followers)]) if rule.active else ""
+    unless = _or([*map(_guard, rule.guards), *_retained_by_followers(contract, followers)]) if rule.active else ""
     companions = ", ".join(
         f"{follower.reference.table}{' (live rows too)' if follower.live_leaves else ''}" for follower in followers
     )
@@ -197,12 +198,15 @@ def _spared(rule: Rule) -> str:
 
 
 def _archived(contract: Contract, table: Table, rule: Rule) -> str:
-    keep = next((entry.keep for entry in contract.archive if entry.table == table.name), None)
+    entry = next((one for one in contract.archive if one.table == table.name), None)
+    keep = None if entry is None else entry.keep
     if isinstance(rule.action, ToColdTier) and rule.active:
-        return f", as {rule.action.schema}.{table.name.name}_<yyyymm> forever"
-    if keep is None or not rule.active or not isinstance(rule.action, ToArchive):
+        until = "forever" if keep is None or isinstance(keep, Forever) else f"until {format_duration(keep)}"
+        return f", as {rule.action.schema}.{table.name.name}_<yyyymm> {until}"
+    if entry is None or keep is None or not rule.active or not isinstance(rule.action, ToArchive):
         return ""
-    return f", in the archive {'forever' if isinstance(keep, Forever) else f'until {format_duration(keep)}'}"
+    way = "" if entry.transform is None else f" ({describe_transform(entry.transform.described())})"
+    return f", in the archive {'forever' if isinstance(keep, Forever) else f'until {format_duration(keep)}'}{way}"
 
 
 def _guard(guard: Guard) -> str:
@@ -211,13 +215,13 @@ def _guard(guard: Guard) -> str:
     return f"{guard.column} is {'' if isinstance(guard, WhileNull) else 'not '}NULL"
 
 
-def _kept_by_followers(contract: Contract, followers: Iterable[Follower]) -> Iterator[str]:
+def _retained_by_followers(contract: Contract, followers: Iterable[Follower]) -> Iterator[str]:
     """Yield the followers whose live rows protect the row, nested ones included."""
     live = {table.name for table in contract.tables if table.live}
     for follower in followers:
         if follower.reference.table in live and not follower.live_leaves:
             yield f"followed by live {follower.reference.table}"
-        yield from _kept_by_followers(contract, follower.followers)
+        yield from _retained_by_followers(contract, follower.followers)
 
 
 def _triggers(contract: Contract, table: Table | None, follows: Iterable[_Follow]) -> Iterator[str]:

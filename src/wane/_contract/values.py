@@ -1,4 +1,5 @@
-"""Types of single values in a contract file: each reads one value, refuses a wrong one, and describes itself to editors."""
+"""Types of single values in a contract file: each reads one value, refuses a wrong one, and describes itself to
+editors."""
 
 from __future__ import annotations
 
