@@ -1,5 +1,5 @@
-"""Forecasting how many rows a table will have: a rate with its uncertainty, what the table tends to, and when it reaches
-a number of rows. Pure arithmetic.
+"""Forecasting how many rows a table will have: a rate with its uncertainty, what the table tends to, and when it
+reaches a number of rows. Pure arithmetic.
 
 The rate is the median of the slopes between all pairs of points (Theil and Sen), so a quarter of the points may be
 outliers without moving it. Its interval comes from the same slopes, by Kendall's rank statistic (Sen 1968): it assumes
@@ -33,7 +33,7 @@ _WALK_Z = 2.0
 """The same for a random walk, whose rate the median of slopes estimates less well than its ends would."""
 _ALIKE = 1.25
 """Corrects the autocorrelation of neighbours, which is underestimated because the line was fitted to them."""
-_HORIZON_DAYS = 3_650.0
+_FORECAST_DAYS = 3_650.0
 """A threshold that even the fastest plausible rate does not reach in ten years counts as never reached."""
 _SLACK = 1.5
 """A table with more than this factor of its limit is not bounded by it: sweeps are off, or its rows are held."""
@@ -237,7 +237,7 @@ def days_to(threshold: int, rows: int | None, found: Trend | None, limit: Limit 
     left = threshold - rows
     if found.verdict is Verdict.GROWING and (limit is None or limit.rows >= threshold):
         return DaysTo(threshold, left / found.rate, left / found.high, left / found.low)
-    if left > found.spread and (found.high <= 0 or left / found.high > _HORIZON_DAYS):
+    if left > found.spread and (found.high <= 0 or left / found.high > _FORECAST_DAYS):
         return DaysTo(threshold, None, word="never")
     return DaysTo(threshold, None, left / found.high if found.high > 0 else None, word="n/a")
 

@@ -116,10 +116,13 @@ class Entries(Generic[R]):
         written = [self._encode(p, name, value) for name, value in values.items()]
         return f"INSERT INTO {self._own} ({', '.join(values)}) VALUES ({', '.join(written)})"
 
-    def find(self, *, limit: int | None = None, newest_first: bool = False, **equal: Any) -> list[R]:
-        """Return the entries that satisfy the conditions, in order."""
+    def find(
+        self, *, limit: int | None = None, newest_first: bool = False, known: Sequence[str] = (), **equal: Any
+    ) -> list[R]:
+        """Return the entries that satisfy the conditions, in order; `known`: columns that are not NULL."""
         p = Parameters(self._dialect)
-        return self._select(p, self._where(p, equal), limit=limit, newest_first=newest_first)
+        where = " AND ".join([self._where(p, equal), *(f"{name} IS NOT NULL" for name in known)])
+        return self._select(p, where, limit=limit, newest_first=newest_first)
 
     def unfinished(self, **equal: Any) -> list[R]:
         """Return the unfinished entries that satisfy the conditions, in order."""

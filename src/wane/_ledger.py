@@ -9,17 +9,19 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any, Self
 
 from wane._db.statement import Dialect, Execute, Parameters
 from wane._db.transaction import Transaction
+from wane._frozen import frozen
 
 # What leaves the archive left its table long before.
 _STAYING = "('mark', 'restore', 'replace', 'archive_expire', 'archive_compact', 'archive_tidy')"
 """The kinds of entries whose rows left no table."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AuditEntry:
     """What one prune, mark or sweep did. `counts` is by table; `rows` is their sum."""
 
@@ -40,13 +42,23 @@ class AuditEntry:
     def rows(self) -> int:
         return sum(self.counts.values())
 
+    def changed(self, number: int | None, counts: dict[str, int], executed_at: datetime, seconds: float) -> AuditEntry:
+        """Return the entry with these values; every batch does this, and `replace` takes ten times as long."""
+        kind, table, actor, inputs = self.kind, self.table, self.actor, self.inputs
+        rest = self.rule, self.run, self.cutoff, seconds, self.batches, number
+        return AuditEntry(kind, table, actor, inputs, counts, executed_at, *rest)
+
+    def with_batch(self, counts: dict[str, int]) -> AuditEntry:
+        """Return the entry with another batch in it."""
+        return self.changed(self.id, add_counts(self.counts, counts), self.executed_at, self.seconds)
+
 
 def add_counts(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
     """Add up counts by table. A table that lost nothing stays in the sum: it is recorded too."""
     return {name: counts.get(name, 0) + more.get(name, 0) for name in {**counts, **more}}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleSweeps:
     """A summary of one rule in the audit trail's latest entries; `rows` are those of its own table."""
 
@@ -59,7 +71,7 @@ class RuleSweeps:
     last_rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SweepCost:
     """What one sweep of a rule cost: the rows that left, followers included, and the seconds of its batches."""
 
@@ -68,7 +80,7 @@ class SweepCost:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hold:
     """An order that a row, or, without a key, a whole table is retained."""
 
@@ -85,7 +97,7 @@ class Hold:
     """Whether the database has no table of this name: it was renamed or dropped, and the hold protects no row."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flag:
     """A named switch."""
 
@@ -101,6 +113,8 @@ class Ledger:
 
     dialect: Dialect
     execute: Execute
+    transaction: Transaction | None = None
+    """The transaction that it writes in, which commits nothing that left unrecorded."""
     _audit_columns: Sequence[str] = field(
         default=(
             "executed_at",
@@ -123,7 +137,7 @@ class Ledger:
     @classmethod
     def of(cls, transaction: Transaction) -> Self:
         """Return the ledger inside a transaction."""
-        return cls(transaction.dialect, transaction.execute)
+        return cls(transaction.dialect, transaction.execute, transaction)
 
     def _parameters(self) -> Parameters:
         return Parameters(self.dialect)
@@ -139,6 +153,8 @@ class Ledger:
         values = ", ".join(self._audit_values(p, entry))
         text = f"INSERT INTO {self.dialect.own_table('audit')} ({', '.join(self._audit_columns)}) VALUES ({values}) RETURNING id"
         [(number,)] = self._run(p, text)
+        if self.transaction is not None:
+            self.transaction.recorded(entry.counts)
         return int(number)
 
     def add_to_record(self, number: int, batch: AuditEntry, counts: dict[str, int]) -> None:
@@ -155,14 +171,7 @@ class Ledger:
             "id": number,
             "before": sum(counts.values()) - batch.rows,
         }
-        bound = {name: self.dialect.placeholder(name) for name in values}
-        self.execute(
-            f"UPDATE {self.dialect.own_table('audit')} SET counts = {self.dialect.json(bound['counts'])},"
-            f" row_count = row_count + {bound['rows']}, batches = batches + {bound['batches']},"
-            f" seconds = seconds + {bound['seconds']} WHERE id = {bound['id']}"
-            f" AND row_count = {bound['before']}",
-            values,
-        )
+        self.execute(_addition(self.dialect), values)
 
     def _audit_values(self, p: Parameters, entry: AuditEntry) -> list[str]:
         return [
@@ -423,6 +432,18 @@ class Ledger:
 
     def read_flags(self, found: Iterable[tuple[Any, ...]]) -> dict[str, Flag]:
         return {name: Flag(name, bool(on), self.dialect.decode_time(at), by) for name, on, at, by in found}
+
+
+@cache
+def _addition(dialect: Dialect) -> str:
+    """Write the statement of `add_to_record`, once: a sweep runs it in every batch."""
+    names = ("counts", "rows", "batches", "seconds", "id", "before")
+    bound = {name: dialect.placeholder(name) for name in names}
+    return (
+        f"UPDATE {dialect.own_table('audit')} SET counts = {dialect.json(bound['counts'])},"
+        f" row_count = row_count + {bound['rows']}, batches = batches + {bound['batches']},"
+        f" seconds = seconds + {bound['seconds']} WHERE id = {bound['id']} AND row_count = {bound['before']}"
+    )
 
 
 def _json(value: Any) -> Any:

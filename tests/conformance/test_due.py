@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from conformance.asking import due, ids, keys, one_rule, opened
+from conformance.due_rows import due, ids, keys, one_rule, opened
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._contract.conditions import equal_to
 from wane._contract.model import (
@@ -786,7 +786,7 @@ def test_any_name_may_be_that_of_a_table_and_of_every_column(database: Database,
             reported = read_due(store, selection, NOW, 10.0)
             assert reported.count is not None
             assert reported.count.rows == (2 if isinstance(bound, Age) else 1)
-            assert store.explain(queries_of(store).keys_due(selection, NOW, 10))
+            assert store.planner.explain(queries_of(store).keys_due(selection, NOW, 10))
 
 
 def test_tables_of_other_schemas_are_read_where_they_are(postgres_database: PostgresDatabase) -> None:

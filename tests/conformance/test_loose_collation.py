@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from conformance.asking import ids, one_rule
+from conformance.due_rows import ids, one_rule
 from servers import PostgresDatabase
 from wane._contract.model import Age, Time
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from conformance.asking import bound_rule, one_rule, opened
+from conformance.due_rows import bound_rule, one_rule, opened
 from servers import Database
 from wane._contract.model import Age, Expiry, State, Table, Time, Unit
 from wane._db.statement import Statement
@@ -82,13 +82,13 @@ def build(database: Database, kind: Kind, key: str, indexed: Sequence[str]) -> N
         table = store.reflect().find(None, "job")
         assert table is not None
         columns = [column for name in indexed if (column := table.column(name))]
-        ddl = store.index_ddl(table, columns, table.column("happened"))
+        ddl = store.dialect.index_ddl(table, columns, table.column("happened"))
     database.execute(ddl.removesuffix(";"))
     database.execute("ANALYZE job")
 
 
 def check_plan(store: Store, statement: Statement) -> None:
-    plan = store.explain(statement)
+    plan = store.planner.explain(statement)
     lines = plan.splitlines()
     if store.kind == "sqlite":
         assert "SCAN t" not in plan, plan

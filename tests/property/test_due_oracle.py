@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conformance.asking import SECONDS, opened
+from conformance.due_rows import SECONDS, opened
 from servers import Database
 from wane._contract.conditions import Comparison, Condition, equal_to
 from wane._contract.model import (
@@ -424,9 +424,9 @@ def beyond_by_key(
     bound: Cap,
     order: tuple[str, ...],
 ) -> list[dict[str, Any]]:
-    """The rows beyond a cap by key: those with a smaller key than so many others, whatever their times are."""
+    """The rows beyond a cap by key: those with a smaller key than so many others of the rule, whatever their times are."""
 
-    def place(row: dict[str, Any]) -> list[Any]:
+    def position(row: dict[str, Any]) -> list[Any]:
         return [row[name] for name in order]
 
     known = [row for row in rows if all(row[name] is not None for name in order)]
@@ -436,9 +436,13 @@ def beyond_by_key(
         if own(row, rule, table)
         and not saved(row, rule, children)
         and bound.most
-        <= sum(place(one) > place(row) for one in known if [one[c] for c in bound.per] == [row[c] for c in bound.per])
+        <= sum(
+            position(one) > position(row)
+            for one in known
+            if own(one, rule, table) and [one[c] for c in bound.per] == [row[c] for c in bound.per]
+        )
     ]
-    return sorted(due, key=place)
+    return sorted(due, key=position)
 
 
 def selected(
@@ -461,14 +465,14 @@ def selected(
             return False
 
     def newer(per: Sequence[str]) -> int:
-        def place(one: dict[str, Any], when: Read) -> tuple[Any, ...]:
+        def position(one: dict[str, Any], when: Read) -> tuple[Any, ...]:
             return (when.seconds, *(one[name] for name in key if name != "timestamp"))
 
         return sum(
             when.seconds < NEVER
             and own(one, rule, table)
             and [one[c] for c in per] == [row[c] for c in per]
-            and place(one, when) > place(row, meaning)
+            and position(one, when) > position(row, meaning)
             for one, when in known
         )
 
@@ -885,9 +889,9 @@ class Bench:
         found = keys_due(self.store, selection, now, example.limit, SECONDS)
         if isinstance(bound := selection.rule.bound, Cap) and bound.by is not None:
             key = (bound.by, *(name for name in key if name != bound.by))
-        places = [index for index, name in enumerate(key) if name != "timestamp" or not selection.one_time]
+        positions = [index for index, name in enumerate(key) if name != "timestamp" or not selection.one_time]
         wanted = [tuple(row[name] for name in key) for row in expected][: example.limit]
-        assert [[one[i] for i in places] for one in found] == [[one[i] for i in places] for one in wanted]
+        assert [[one[i] for i in positions] for one in found] == [[one[i] for i in positions] for one in wanted]
         due = read_due(self.store, selection, now, SECONDS)
         assert due.count is not None
         assert due.count.rows == len(expected)

@@ -102,7 +102,7 @@ class Model:
                         found |= {("page", n) for n, page in self.rows["page"].items() if page["note_id"] == number}
         return found
 
-    def kept_by_follower(self, job: int, followers: Sequence[Follower]) -> bool:
+    def stays_for_follower(self, job: int, followers: Sequence[Follower]) -> bool:
         """Whether a note that would leave with the job is live, and the contract does not say that it leaves all the same."""
         return any(
             self.rows["note"][number]["kind"] in self.live_notes
@@ -133,11 +133,11 @@ class Model:
             and timestamp(job) is not None
             and self.beyond(job, rule, cutoff)
             and not self.saved(job, rule.guards)
-            and not self.kept_by_follower(job["id"], rule.followers)
+            and not self.stays_for_follower(job["id"], rule.followers)
             and not self.held("job", job["id"])
             and not any(self.held(*one) for one in self.leaving_with(job["id"], rule.followers))
         ]
-        return [job["id"] for job in sorted(found, key=place)]
+        return [job["id"] for job in sorted(found, key=position)]
 
     def newer(self, job: Row, rule: Rule, per: Sequence[str]) -> int:
         """How many rows of the rule's own are newer, of the same scope."""
@@ -145,7 +145,7 @@ class Model:
             timestamp(other) is not None
             and other["state"] in rule.states
             and all(other[name] == job[name] for name in per)
-            and place(other) > place(job)
+            and position(other) > position(job)
             for other in self.rows["job"].values()
         )
 
@@ -168,7 +168,7 @@ def timestamp(job: Row) -> int | None:
     return at if at is not None and at >= 10**11 else None
 
 
-def place(job: Row) -> tuple[int, int]:
+def position(job: Row) -> tuple[int, int]:
     return job["at_ms"], job["id"]
 
 
@@ -511,7 +511,7 @@ class Play:
         rule = self.example.rules[0]
         with_it = self.model.leaving_with(job, rule.followers)
         stays = self.model.held("job", job) or any(self.model.held(*one) for one in with_it)
-        stays = stays or self.model.kept_by_follower(job, rule.followers)
+        stays = stays or self.model.stays_for_follower(job, rule.followers)
         if self.example.linked and any(reply["job_id"] == job for reply in self.model.rows["reply"].values()):
             return  # The application itself would be refused.
         if self.example.linked and not rule.followers and self.model.leaving_with(job, followers("linked_", "notes")):
@@ -572,7 +572,7 @@ class Play:
         assert after == self.model.rows
 
     def taken_of_scopes(self, rule: Rule, due: list[int], after: dict[str, dict[int, Row]]) -> None:
-        """Of each scope the oldest; which scope comes first is nobody's promise."""
+        """Of each scope the oldest; which scope comes first is ignore_event's promise."""
         assert isinstance(rule.bound, Cap)
         scopes: dict[Any, list[int]] = {}
         for job in due:

@@ -59,15 +59,15 @@ def local_times(draw: st.DrawFn) -> tuple[str, datetime, datetime]:
 
 def shown(wall: datetime, zone: str) -> list[datetime]:
     """The timestamps at which clocks show a wall-clock time."""
-    place = ZoneInfo(zone)
-    candidates = {wall.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1)}
-    return sorted(one for one in candidates if one.astimezone(place).replace(tzinfo=None) == wall)
+    zone_info = ZoneInfo(zone)
+    candidates = {wall.replace(tzinfo=zone_info, fold=fold).astimezone(UTC) for fold in (0, 1)}
+    return sorted(one for one in candidates if one.astimezone(zone_info).replace(tzinfo=None) == wall)
 
 
 def latest(wall: datetime, zone: str) -> datetime:
     """The latest timestamp that a wall-clock time can mean, by whatever offset is in force around it."""
-    place = ZoneInfo(zone)
-    return max(wall.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
+    zone_info = ZoneInfo(zone)
+    return max(wall.replace(tzinfo=zone_info, fold=fold).astimezone(UTC) for fold in (0, 1))
 
 
 @given(local_times(), st.booleans())
@@ -128,14 +128,14 @@ def test_a_text_is_before_a_text_bound_exactly_if_its_wall_clock_time_is(
     within = padded <= bound.exact if inclusive else padded < bound.exact
     before = text < bound.next_second and (text < bound.second or within)
 
-    kept = wall.replace(microsecond=int(f"{written:0<9}"[:6]))
+    stored = wall.replace(microsecond=int(f"{written:0<9}"[:6]))
     finer = bool(int(f"{written:0<9}"[6:]))
     edge = wall_bound(timestamp, zone, inclusive=False)
     stands_still = inclusive and wall_bound(timestamp, zone, inclusive=True) < edge
     if inclusive and not stands_still:
-        assert before == ((kept, finer) <= (edge, False))
+        assert before == ((stored, finer) <= (edge, False))
     else:
-        assert before == (kept < edge)
+        assert before == (stored < edge)
 
 
 TIMESTAMPS = st.datetimes(datetime(1973, 6, 1), datetime(2200, 1, 1)).map(

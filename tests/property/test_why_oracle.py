@@ -93,8 +93,8 @@ def check(database: Database, examples: int) -> None:
         )
         with ExitStack() as stack:
             settings_of = SweepSettings(fuse_rows=drawn["fuse"], fuse=0.5, first_fuse=0.5)
-            kept = stack.enter_context(keeping(database, *tables, sweep=settings_of))
-            keeper = kept.keeper
+            opened = stack.enter_context(keeping(database, *tables, sweep=settings_of))
+            keeper = opened.keeper
             for name, number in held:
                 keeper.hold(name, {"id": number}, reason="a test")
             if drawn["held"]:
@@ -103,14 +103,14 @@ def check(database: Database, examples: int) -> None:
                 keeper.enable()
             if drawn["off"] == "job":
                 keeper.disable("job")
-            before = {name: kept.ids(name) for name in TABLES}
+            before = {name: opened.ids(name) for name in TABLES}
             said = {(name, key): keeper.why(name, key) for name in TABLES for key in before[name]}
             keeper.sweep()
             for (name, key), why in said.items():
-                gone = key not in kept.ids(name)
+                gone = key not in opened.ids(name)
                 assert gone == (why.verdict is RowVerdict.DUE), why
             for name, key in said:
-                if key not in kept.ids(name):
+                if key not in opened.ids(name):
                     assert keeper.why(name, key).verdict is RowVerdict.GONE
 
     compare()

@@ -27,78 +27,78 @@ MARKING = table(
 )
 
 
-def planned(kept: Keeping, path: Path) -> Plan:
+def planned(opened: Keeping, path: Path) -> Plan:
     """A plan that was written and read again, as people do."""
-    kept.keeper.enable()
-    kept.keeper.plan().write(path / "plan.json")
+    opened.keeper.enable()
+    opened.keeper.plan().write(path / "plan.json")
     return read_plan(path / "plan.json")
 
 
 def test_exactly_what_was_planned_leaves(database: Database, tmp_path: Path) -> None:
     jobs(database, *[(n, "done", ago(30 - n)) for n in range(8)], (100, "done", ago(6.9)), (101, "queued", ago(30)))
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
-        sweep = kept.keeper.apply(plan, pace=SMALL)
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
+        sweep = opened.keeper.apply(plan, pace=SMALL)
         [swept] = sweep.rules
         assert (swept.outcome, swept.counts) == (Outcome.DONE, {"job": 8})
-        assert kept.ids() == [100, 101]
-        [entry] = kept.trail()
+        assert opened.ids() == [100, 101]
+        [entry] = opened.trail()
         assert (entry.rows, entry.run, entry.cutoff) == (8, sweep.run, plan.made_at - WEEK)
 
 
 def test_a_row_that_became_due_later_stays(database: Database, tmp_path: Path) -> None:
     """Its timestamp is after the frozen cutoff and before the one of now."""
     jobs(database, (1, "done", ago(30)))
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
         late = round((plan.made_at - WEEK).timestamp() * 1_000) + 1
         jobs(database, (2, "done", late), create=False)
-        while kept.keeper.store.now() <= plan.made_at + timedelta(milliseconds=5):
+        while opened.keeper.store.now() <= plan.made_at + timedelta(milliseconds=5):
             pass
-        assert kept.keeper.apply(plan, pace=SMALL).rules[0].rows == 1
-        assert kept.ids() == [2]
-        assert kept.keeper.sweep(pace=SMALL).rules[0].rows == 1
+        assert opened.keeper.apply(plan, pace=SMALL).rules[0].rows == 1
+        assert opened.ids() == [2]
+        assert opened.keeper.sweep(pace=SMALL).rules[0].rows == 1
 
 
 def test_a_row_that_appeared_since_is_a_refusal(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(30)))
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
         jobs(database, (2, "done", ago(40)), create=False)
         with pytest.raises(PlanError, match=r"job.old: the plan says 1 rows, and at least 2 are due by it now"):
-            kept.keeper.apply(plan, pace=SMALL)
-        assert kept.ids() == [1, 2]
-        assert kept.trail() == []
+            opened.keeper.apply(plan, pace=SMALL)
+        assert opened.ids() == [1, 2]
+        assert opened.trail() == []
 
 
 def test_rows_that_are_gone_since_are_no_problem(database: Database, tmp_path: Path) -> None:
     jobs(database, *[(n, "done", ago(30)) for n in range(5)])
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
         database.execute("DELETE FROM job WHERE id = 1")
         database.execute("UPDATE job SET state = 'queued' WHERE id = 2")
-        kept.keeper.hold("job", {"id": 3}, reason="a test")
-        assert kept.keeper.apply(plan, pace=SMALL).rules[0].rows == 2
-        assert kept.ids() == [2, 3]
+        opened.keeper.hold("job", {"id": 3}, reason="a test")
+        assert opened.keeper.apply(plan, pace=SMALL).rules[0].rows == 2
+        assert opened.ids() == [2, 3]
 
 
 def test_a_step_of_nothing_takes_nothing_and_is_reported(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(1)))
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
-        [swept] = kept.keeper.apply(plan, pace=SMALL).rules
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
+        [swept] = opened.keeper.apply(plan, pace=SMALL).rules
         assert (swept.outcome, swept.rows, swept.batches) == (Outcome.DONE, 0, 1)
-        [entry] = kept.trail()
+        [entry] = opened.trail()
         assert (entry.rows, entry.counts) == (0, {"job": 0})
 
 
 def test_rows_that_an_earlier_step_marked_do_not_leave_with_the_plan(database: Database, tmp_path: Path) -> None:
     """The marked ones are older; the plan read the others."""
     jobs(database, (1, "done", ago(100)), (2, "done", ago(90)), (3, "cleaned", ago(60)), (4, "cleaned", ago(55)))
-    with keeping(database, MARKING) as kept:
-        plan = planned(kept, tmp_path)
+    with keeping(database, MARKING) as opened:
+        plan = planned(opened, tmp_path)
         assert [step.due.rows for step in plan.steps if step.due] == [2, 2]
-        sweep = kept.keeper.apply(plan, pace=SMALL)
+        sweep = opened.keeper.apply(plan, pace=SMALL)
         assert {one.rule: one.rows for one in sweep.rules} == {"cleaned": 2, "gone": 2}
         assert database.query("SELECT id, state FROM job ORDER BY id") == [(1, "cleaned"), (2, "cleaned")]
 
@@ -116,51 +116,51 @@ def test_rows_that_an_earlier_step_freed_do_not_leave_with_the_plan(database: Da
     notes(database)
     database.execute("ALTER TABLE note ADD COLUMN at_ms bigint")
     insert(database, "note", "id, job_id, at_ms", (1, 1, ago(20)))
-    with keeping(database, *guarded()) as kept:
-        plan = planned(kept, tmp_path)
-        kept.keeper.apply(plan, pace=SMALL)
-        assert (kept.ids(), kept.ids("note")) == ([1], [])
-        assert kept.keeper.sweep(pace=SMALL).rules[1].rows == 1
+    with keeping(database, *guarded()) as opened:
+        plan = planned(opened, tmp_path)
+        opened.keeper.apply(plan, pace=SMALL)
+        assert (opened.ids(), opened.ids("note")) == ([1], [])
+        assert opened.keeper.sweep(pace=SMALL).rules[1].rows == 1
 
 
 def test_followers_leave_with_planned_rows_in_ordinary_batches(database: Database, tmp_path: Path) -> None:
     """One row with forty followers is one row of the plan, and not forty batches of one."""
     jobs(database, (1, "done", ago(30)))
     notes(database, *[(n, 1, "x") for n in range(40)])
-    with keeping(database, table("job", rule(followers=[follower("note.job_id")]))) as kept:
-        plan = planned(kept, tmp_path)
-        [swept] = kept.keeper.apply(plan, pace=FAST).rules
+    with keeping(database, table("job", rule(followers=[follower("note.job_id")]))) as opened:
+        plan = planned(opened, tmp_path)
+        [swept] = opened.keeper.apply(plan, pace=FAST).rules
         assert (swept.counts, swept.batches) == ({"job": 1, "note": 40}, 1)
 
 
 def test_caps_are_applied_as_planned(database: Database, tmp_path: Path) -> None:
     jobs(database, *[(n, "done", ago(n)) for n in range(10)])
-    with keeping(database, table("job", rule("cap", Cap(AT, 4), when=["done"]))) as kept:
-        plan = planned(kept, tmp_path)
-        assert kept.keeper.apply(plan, pace=SMALL).rules[0].rows == 6
-        assert kept.ids() == [0, 1, 2, 3]
+    with keeping(database, table("job", rule("cap", Cap(AT, 4), when=["done"]))) as opened:
+        plan = planned(opened, tmp_path)
+        assert opened.keeper.apply(plan, pace=SMALL).rules[0].rows == 6
+        assert opened.ids() == [0, 1, 2, 3]
 
 
 def test_only_planned_steps_are_applied(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)))
     declared = table("job", rule("done", when=["done"]), rule("failed", when=["failed"]))
-    with keeping(database, declared) as kept:
-        kept.keeper.enable()
-        plan = kept.keeper.plan("job.failed")
-        assert [one.rule for one in kept.keeper.apply(plan, pace=SMALL).rules] == ["failed"]
-        assert kept.ids() == [1]
+    with keeping(database, declared) as opened:
+        opened.keeper.enable()
+        plan = opened.keeper.plan("job.failed")
+        assert [one.rule for one in opened.keeper.apply(plan, pace=SMALL).rules] == ["failed"]
+        assert opened.ids() == [1]
 
 
 def test_a_plan_needs_no_approval_but_an_open_gate(database: Database, tmp_path: Path) -> None:
     """The user who applies a plan has read it; the gates are for everybody."""
     jobs(database, *[(n, "done", ago(30)) for n in range(1_200)])
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
-        kept.keeper.disable()
-        [swept] = kept.keeper.apply(plan, pace=FAST).rules
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
+        opened.keeper.disable()
+        [swept] = opened.keeper.apply(plan, pace=FAST).rules
         assert (swept.outcome, swept.rows) == (Outcome.OFF, 0)
-        kept.keeper.enable()
-        assert kept.keeper.apply(plan, pace=FAST).rules[0].rows == 1_200
+        opened.keeper.enable()
+        assert opened.keeper.apply(plan, pace=FAST).rules[0].rows == 1_200
 
 
 def saying(plan: Plan, due: Count | None) -> Plan:
@@ -172,28 +172,28 @@ def test_no_more_rows_leave_than_the_plan_says_however_it_was_counted(
     database: Database, tmp_path: Path, exactness: Exactness
 ) -> None:
     jobs(database, *[(n, "done", ago(30)) for n in range(5)])
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
         with pytest.raises(
             PlanError, match=r"job.old: the plan says 4 rows.*, and at least 5 are due by it now"
         ) as reported:
-            kept.keeper.apply(saying(plan, Count(4, exactness)), pace=SMALL)
+            opened.keeper.apply(saying(plan, Count(4, exactness)), pace=SMALL)
         assert ("--seconds" in reported.value.hint) == (exactness is not Exactness.EXACT)
-        assert (kept.trail(), len(kept.ids())) == ([], 5)
+        assert (opened.trail(), len(opened.ids())) == ([], 5)
 
         def insert_once(event: Event) -> None:
-            if isinstance(event, BatchTaken) and len(kept.ids()) == 2:
+            if isinstance(event, BatchTaken) and len(opened.ids()) == 2:
                 jobs(database, *[(n, "done", ago(20)) for n in range(10, 20)], create=False)
 
         with keeping(database, listener=insert_once) as busy:
             assert busy.keeper.apply(saying(plan, Count(6, exactness)), pace=SMALL).rules[0].rows == 6
-        assert len(kept.ids()) == 9
+        assert len(opened.ids()) == 9
 
 
 def test_a_step_that_says_no_number_is_refused(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(30)))
-    with keeping(database) as kept:
-        refused(kept, saying(planned(kept, tmp_path), None), "job.old: the plan does not say how many rows are due")
+    with keeping(database) as opened:
+        refused(opened, saying(planned(opened, tmp_path), None), "job.old: the plan does not say how many rows are due")
 
 
 @pytest.mark.parametrize("exactness", list(Exactness))
@@ -203,65 +203,65 @@ def test_a_step_that_cannot_be_counted_again_in_time_is_refused(
     jobs(database)
     database.execute(f"INSERT INTO job (id, state, at_ms) SELECT n, 'done', {ago(30)} + n FROM {numbers(50_000)}")
     monkeypatch.setattr("wane._prune.apply.COUNT_SECONDS", 0.0)
-    with keeping(database) as kept:
-        plan = saying(planned(kept, tmp_path), Count(50_000, exactness))
+    with keeping(database) as opened:
+        plan = saying(planned(opened, tmp_path), Count(50_000, exactness))
         with pytest.raises(PlanError, match="did not finish in 0 seconds") as reported:
-            kept.keeper.apply(plan, pace=FAST)
+            opened.keeper.apply(plan, pace=FAST)
         assert "wane sweep job.old --approve job.old" in reported.value.hint
-        assert kept.trail() == []
+        assert opened.trail() == []
 
 
 # --- Refusals -------------------------------------------------------------------------------------------------------
 
 
-def refused(kept: Keeping, plan: Plan, reported: str) -> None:
+def refused(opened: Keeping, plan: Plan, reported: str) -> None:
     with pytest.raises(PlanError, match=reported) as caught:
-        kept.keeper.apply(plan, pace=SMALL)
+        opened.keeper.apply(plan, pace=SMALL)
     assert caught.value.hint
-    assert kept.ids() == [1]
-    assert kept.trail() == []
+    assert opened.ids() == [1]
+    assert opened.trail() == []
 
 
 def test_a_plan_of_another_contract_is_refused(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(30)))
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
-    with keeping(database, table("job", rule(bound=Age(AT, timedelta(days=8))))) as kept:
-        refused(kept, plan, "the contract is not the one that the plan was made with")
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
+    with keeping(database, table("job", rule(bound=Age(AT, timedelta(days=8))))) as opened:
+        refused(opened, plan, "the contract is not the one that the plan was made with")
 
 
 def test_a_plan_of_another_database_is_refused(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(30)))
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
-        refused(kept, replace(plan, database=plan.database + "0"), "another database")
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
+        refused(opened, replace(plan, database=plan.database + "0"), "another database")
 
 
 def test_an_old_plan_is_refused(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(30)))
-    with keeping(database) as kept:
-        kept.keeper.enable()
-        old = kept.keeper.plan(now=kept.keeper.store.now() - timedelta(hours=25))
-        refused(kept, old, "25 hours old")
-        young = kept.keeper.plan(now=kept.keeper.store.now() - timedelta(hours=23))
-        assert kept.keeper.apply(young, pace=SMALL).rules[0].rows == 1
+    with keeping(database) as opened:
+        opened.keeper.enable()
+        old = opened.keeper.plan(now=opened.keeper.store.now() - timedelta(hours=25))
+        refused(opened, old, "25 hours old")
+        young = opened.keeper.plan(now=opened.keeper.store.now() - timedelta(hours=23))
+        assert opened.keeper.apply(young, pace=SMALL).rules[0].rows == 1
 
 
 def test_a_plan_for_a_time_to_come_is_refused(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(1)))
-    with keeping(database) as kept:
-        kept.keeper.enable()
-        ahead = kept.keeper.plan(now=kept.keeper.store.now() + timedelta(days=30))
+    with keeping(database) as opened:
+        opened.keeper.enable()
+        ahead = opened.keeper.plan(now=opened.keeper.store.now() + timedelta(days=30))
         assert ahead.due == 1
-        refused(kept, ahead, "has not come yet")
+        refused(opened, ahead, "has not come yet")
 
 
 def test_a_plan_with_problems_is_refused(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(30)))
-    with keeping(database, table(), table("missing")) as kept:
-        plan = planned(kept, tmp_path)
+    with keeping(database, table(), table("missing")) as opened:
+        plan = planned(opened, tmp_path)
         assert plan.problems
-        refused(kept, plan, "rules that do not fit the database")
+        refused(opened, plan, "rules that do not fit the database")
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1}', "null", '{"format": 99}'])
@@ -273,8 +273,8 @@ def test_a_damaged_plan_is_no_plan(tmp_path: Path, damage: str) -> None:
 
 def test_a_plan_that_was_applied_takes_nothing_more(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(30)))
-    with keeping(database) as kept:
-        plan = planned(kept, tmp_path)
-        kept.keeper.apply(plan, pace=SMALL)
-        assert kept.keeper.apply(plan, pace=SMALL).rules[0].rows == 0
-        assert [entry.rows for entry in kept.trail()] == [1, 0]
+    with keeping(database) as opened:
+        plan = planned(opened, tmp_path)
+        opened.keeper.apply(plan, pace=SMALL)
+        assert opened.keeper.apply(plan, pace=SMALL).rules[0].rows == 0
+        assert [entry.rows for entry in opened.trail()] == [1, 0]

@@ -9,7 +9,7 @@ import pytest
 
 from prune.keeping import Keeping, ago, jobs, keeping
 from servers import Database, SqliteDatabase
-from wane._arguments import MOST_ROWS, require_limit, require_states, require_time
+from wane._arguments import MOST_ROWS, parse_iso, require_limit, require_states, require_time
 from wane.errors import UnknownRule, UnknownTable, WrongArgument, WrongArgumentType
 
 NOW = datetime.now(UTC)
@@ -63,6 +63,33 @@ def test_a_time_that_cannot_be_meant_is_a_value_error(value: Any, message: str) 
         require_time("older_than", value)
 
 
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("2026-01-31 12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
+        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
+    ],
+)
+def test_an_iso_time_has_a_zone_or_is_a_day_in_utc(text: str, parsed: datetime) -> None:
+    for zoned in (False, True):
+        assert parse_iso("since", text, zoned=zoned) == parsed
+        assert parse_iso("since", text, zoned=zoned).tzinfo is UTC
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00", "2026-01-31 12:00"])
+def test_an_iso_time_without_a_zone_is_in_utc_unless_it_must_have_one(text: str) -> None:
+    assert parse_iso("since", text) == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    with pytest.raises(WrongArgument, match="since has no zone"):
+        parse_iso("since", text, zoned=True)
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-02-30", "0001-01-01T00:00:00+10:00", ""])
+def test_a_text_that_is_no_iso_time_is_a_value_error(text: str) -> None:
+    with pytest.raises(WrongArgument, match="since is not a timestamp"):
+        parse_iso("since", text)
+
+
 @pytest.mark.parametrize("limit", [True, False, "10", 10.0, None, [10]])
 def test_a_limit_that_is_no_number_is_a_type_error(limit: Any) -> None:
     with pytest.raises(WrongArgumentType, match="limit must be a whole number"):
@@ -76,7 +103,7 @@ def test_a_limit_that_cannot_be_meant_is_a_value_error(limit: int) -> None:
 
 
 @pytest.fixture
-def kept(sqlite_database: SqliteDatabase) -> Any:
+def opened(sqlite_database: SqliteDatabase) -> Any:
     jobs(sqlite_database, (1, "done", ago(30)), (2, "queued", ago(30)))
     with keeping(sqlite_database) as found:
         yield found
@@ -105,29 +132,29 @@ def kept(sqlite_database: SqliteDatabase) -> Any:
         ({"rule": "old", "limit": 5, "scope": {"tenant": "a"}}, WrongArgument, "has no `per`"),
     ],
 )
-def test_a_wrong_call_changes_nothing(kept: Keeping, arguments: dict[str, Any], error: type, message: str) -> None:
+def test_a_wrong_call_changes_nothing(opened: Keeping, arguments: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
-        kept.keeper.prune("job", **arguments)
+        opened.keeper.prune("job", **arguments)
 
 
 @pytest.mark.parametrize("name", ["jobs", "Job", "main.job", "", "job.old"])
-def test_an_unknown_table_is_reported(kept: Keeping, name: str) -> None:
+def test_an_unknown_table_is_reported(opened: Keeping, name: str) -> None:
     with pytest.raises(UnknownTable, match="the contract has no table"):
-        kept.keeper.prune(name, rule="old", limit=5)
+        opened.keeper.prune(name, rule="old", limit=5)
 
 
-def test_a_table_that_is_nearly_right_is_suggested(kept: Keeping) -> None:
+def test_a_table_that_is_nearly_right_is_suggested(opened: Keeping) -> None:
     with pytest.raises(UnknownTable, match="did you mean 'job'"):
-        kept.keeper.prune("jobb", rule="old", limit=5)
+        opened.keeper.prune("jobb", rule="old", limit=5)
 
 
 def test_a_sweep_and_a_gate_know_their_tables_too(database: Database) -> None:
     jobs(database)
-    with keeping(database) as kept:
-        for wrong in (lambda: kept.keeper.sweep("jobb"), lambda: kept.keeper.enable("jobb")):
+    with keeping(database) as opened:
+        for wrong in (lambda: opened.keeper.sweep("jobb"), lambda: opened.keeper.enable("jobb")):
             with pytest.raises(UnknownTable, match="did you mean"):
                 wrong()
         with pytest.raises(UnknownRule, match="did you mean"):
-            kept.keeper.sweep("job.oldd")
+            opened.keeper.sweep("job.oldd")
         with pytest.raises(UnknownTable):
-            kept.keeper.sweep(approve=["nowhere.old"])
+            opened.keeper.sweep(approve=["nowhere.old"])

@@ -79,9 +79,9 @@ def test_calls_do_the_same(database: Database) -> None:
         assert [entry.rows for entry in await keeper.audit()] == [1, 8, 1]
         assert isinstance(await keeper.check(), list)
 
-    with keeping(database, *tables) as kept:
-        asyncio.run(use(AsyncKeeper(kept.keeper)))
-        assert kept.ids() == []
+    with keeping(database, *tables) as opened:
+        asyncio.run(use(AsyncKeeper(opened.keeper)))
+        assert opened.ids() == []
 
 
 def test_errors_reach_who_awaits(database: Database) -> None:
@@ -91,8 +91,8 @@ def test_errors_reach_who_awaits(database: Database) -> None:
         with pytest.raises(WrongArgument, match="limit"):
             await keeper.prune("job", rule="old", limit=0)
 
-    with keeping(database) as kept:
-        asyncio.run(use(AsyncKeeper(kept.keeper)))
+    with keeping(database) as opened:
+        asyncio.run(use(AsyncKeeper(opened.keeper)))
 
 
 def test_calls_that_are_awaited_together_run_one_after_the_other(database: Database) -> None:
@@ -106,10 +106,10 @@ def test_calls_that_are_awaited_together_run_one_after_the_other(database: Datab
         calls: list[Awaitable[Any]] = [keeper.prune("job", rule="old", limit=5) for _ in range(8)]
         return [pruned.rows for pruned in await asyncio.gather(*calls)]
 
-    with keeping(database, listener=listen) as kept:
-        assert asyncio.run(use(AsyncKeeper(kept.keeper))) == [5] * 8
-        assert kept.ids() == []
-        assert [entry.rows for entry in kept.trail()] == [5] * 8
+    with keeping(database, listener=listen) as opened:
+        assert asyncio.run(use(AsyncKeeper(opened.keeper))) == [5] * 8
+        assert opened.ids() == []
+        assert [entry.rows for entry in opened.trail()] == [5] * 8
     assert len(threads) == 1
     assert threads != {threading.main_thread().name}
 
@@ -134,8 +134,8 @@ def test_the_loop_goes_on_while_a_call_waits(database: Database) -> None:
     async def _run(keeper: AsyncKeeper) -> Any:
         return await keeper.prune("job", rule="old", limit=5)
 
-    with keeping(database, listener=listen) as kept:
-        asyncio.run(use(AsyncKeeper(kept.keeper)))
+    with keeping(database, listener=listen) as opened:
+        asyncio.run(use(AsyncKeeper(opened.keeper)))
 
 
 def test_it_opens_and_closes_like_a_keeper(database: Database, tmp_path: Any) -> None:

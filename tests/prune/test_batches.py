@@ -11,9 +11,12 @@ from prune.keeping import ago, jobs, keeping
 from servers import Database
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
-from wane._ledger import AuditEntry
+from wane._ledger import AuditEntry, Ledger
 from wane._prune.batches import Batches, Closed, require_running
 from wane._prune.pace import FAST
+from wane._prune.primitive import take_all_scopes
+from wane._prune.take import Batch
+from wane.errors import StoreError
 
 
 def delete(transaction: Transaction) -> int:
@@ -31,22 +34,54 @@ def begin(transaction: Transaction) -> datetime:
 
 def test_a_batch_that_is_not_recorded_is_not_committed(database: Database) -> None:
     jobs(database, (1, "done", ago(60)))
-    with keeping(database) as kept:
-        batches = Batches(kept.keeper.store, FAST, entry(), begin)
-        with pytest.raises(AttributeError), batches.open() as batch:
+    with keeping(database) as opened:
+        batches = Batches(opened.keeper.store, FAST, entry(), begin)
+        with pytest.raises(StoreError, match="no audit row states them"), batches.open():
+            pass
+        with batches.open() as batch:
+            batch.record({})
+        with pytest.raises(StoreError, match="no audit row states them"), batches.open() as batch:
             assert delete(batch.transaction) == 1
-        assert kept.ids() == [1]
-        assert kept.trail() == []
+        assert opened.ids() == [1]
+        assert [one.rows for one in opened.trail()] == [0]
+
+
+@pytest.mark.parametrize("recorded", ["none", "fewer", "all"])
+@pytest.mark.parametrize("connection", ["own", "caller"])
+def test_rows_that_leave_unrecorded_are_not_committed(database: Database, connection: str, recorded: str) -> None:
+    jobs(database, (1, "done", ago(60)), (2, "done", ago(61)))
+    with keeping(database) as opened, database.connect() as caller:
+        store, contract = opened.keeper.store, opened.keeper.contract
+        [declared] = contract.tables
+        selection = opened.keeper.pruner.bindings.selection(declared, declared.rules[0])
+
+        def take() -> None:
+            with store.transaction(caller if connection == "caller" else None) as transaction:
+                now = transaction.now()
+                taken = take_all_scopes(transaction, Batch(selection, now, limit=10, most=10))
+                assert taken.counts == {"job": 2}
+                if recorded != "none":
+                    counts = taken.counts if recorded == "all" else {"job": 1}
+                    Ledger.of(transaction).record(AuditEntry("prune", "job", "tester", {}, counts, now))
+
+        if recorded == "all":
+            take()
+        else:
+            with pytest.raises(StoreError, match=f"{1 if recorded == 'fewer' else 2} of job"):
+                take()
+        caller.commit()
+        assert opened.ids() == ([] if recorded == "all" else [1, 2])
+        assert [one.counts for one in opened.trail()] == ([{"job": 2}] if recorded == "all" else [])
 
 
 def test_all_batches_add_to_one_audit_row(database: Database) -> None:
     jobs(database, (1, "done", ago(60)))
-    with keeping(database) as kept:
-        batches = Batches(kept.keeper.store, FAST, entry(), begin)
+    with keeping(database) as opened:
+        batches = Batches(opened.keeper.store, FAST, entry(), begin)
         for counts in ({"job": 1}, {"job": 0, "note": 2}, {"note": 3}):
             with batches.open() as batch:
                 batch.record(counts)
-        [audit] = kept.trail()
+        [audit] = opened.trail()
         assert (audit.counts, audit.rows, audit.batches) == ({"job": 1, "note": 5}, 6, 3)
         assert (batches.audit.id, batches.audit.counts) == (audit.id, audit.counts)
         assert batches.last.counts == {"job": 0, "note": 3}
@@ -54,8 +89,8 @@ def test_all_batches_add_to_one_audit_row(database: Database) -> None:
 
 def test_a_batch_that_fails_changes_no_count(database: Database) -> None:
     jobs(database, (1, "done", ago(60)))
-    with keeping(database) as kept:
-        batches = Batches(kept.keeper.store, FAST, entry(), begin)
+    with keeping(database) as opened:
+        batches = Batches(opened.keeper.store, FAST, entry(), begin)
         with batches.open() as batch:
             batch.record({"job": 2})
         with suppress(ZeroDivisionError), batches.open() as batch:
@@ -64,7 +99,7 @@ def test_a_batch_that_fails_changes_no_count(database: Database) -> None:
         assert batches.audit.counts == {"job": 2}
         with batches.open() as batch:
             batch.record({"job": 1})
-        [audit] = kept.trail()
+        [audit] = opened.trail()
         assert audit.counts == {"job": 3}
 
 
@@ -74,11 +109,11 @@ def test_what_refuses_a_batch_refuses_it_before_its_first_statement(database: Da
     def closed(transaction: Transaction) -> datetime:
         raise Closed("off")
 
-    with keeping(database) as kept:
-        batches = Batches(kept.keeper.store, FAST, entry(), closed)
+    with keeping(database) as opened:
+        batches = Batches(opened.keeper.store, FAST, entry(), closed)
         with pytest.raises(Closed), batches.open() as batch:
             delete(batch.transaction)
-        assert kept.ids() == [1]
+        assert opened.ids() == [1]
         batches.stop.set()
         with pytest.raises(Closed, match="stop requested"):
             require_running(batches.stop)

@@ -45,55 +45,55 @@ def fill(database: Database) -> None:
     insert(database, "job", "id, state, a, b, c", *((n, "done", *one) for n, one in zip(ROWS, times, strict=True)))
 
 
-def left(kept: Keeping) -> set[int]:
-    return set(ROWS) - set(kept.ids())
+def left(opened: Keeping) -> set[int]:
+    return set(ROWS) - set(opened.ids())
 
 
 @pytest.mark.parametrize(("pick", "due"), [(Pick.FIRST, FIRST), (Pick.LATEST, LATEST)])
 def test_rows_leave_by_the_column_that_counts(database: Database, pick: Pick, due: set[int]) -> None:
     fill(database)
-    with keeping(database, aged(pick)) as kept:
-        [step] = kept.keeper.plan().steps
+    with keeping(database, aged(pick)) as opened:
+        [step] = opened.keeper.plan().steps
         assert step.due == Count(len(due))
         assert isinstance(step.oldest, datetime)
         assert round(step.oldest.timestamp() * 1_000) == ago(30)
-        assert kept.keeper.prune("job", rule="old", limit=2).rows == 2
-        assert left(kept) == {1, 2}
-        assert kept.keeper.prune("job", rule="old", limit=100).rows == len(due) - 2
-        assert left(kept) == due
-        assert [one.rows for one in kept.trail()] == [2, len(due) - 2]
+        assert opened.keeper.prune("job", rule="old", limit=2).rows == 2
+        assert left(opened) == {1, 2}
+        assert opened.keeper.prune("job", rule="old", limit=100).rows == len(due) - 2
+        assert left(opened) == due
+        assert [one.rows for one in opened.trail()] == [2, len(due) - 2]
 
 
 @pytest.mark.parametrize(("pick", "due"), [(Pick.FIRST, FIRST), (Pick.LATEST, LATEST)])
 def test_a_sweep_continues_behind_each_batch_in_every_column(database: Database, pick: Pick, due: set[int]) -> None:
     fill(database)
-    with keeping(database, aged(pick)) as kept:
-        kept.keeper.enable()
-        [swept] = kept.keeper.sweep(pace=SMALL).rules
-        assert (swept.counts, left(kept)) == ({"job": len(due)}, due)
+    with keeping(database, aged(pick)) as opened:
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep(pace=SMALL).rules
+        assert (swept.counts, left(opened)) == ({"job": len(due)}, due)
 
 
 def test_a_value_that_is_no_time_keeps_its_row(database: Database) -> None:
     fill(database)
     database.execute("UPDATE job SET a = 17 WHERE id IN (1, 4)")  # Seconds, or a placeholder: not plausible.
     database.execute("UPDATE job SET b = 17 WHERE id = 8")
-    with keeping(database, aged(Pick.LATEST)) as kept:
-        kept.keeper.prune("job", rule="old", limit=100)
-        assert left(kept) == {2, 3}
-    with keeping(database, aged(Pick.FIRST)) as kept:
-        kept.keeper.prune("job", rule="old", limit=100)
-        assert left(kept) == {2, 3, 6, 8}
+    with keeping(database, aged(Pick.LATEST)) as opened:
+        opened.keeper.prune("job", rule="old", limit=100)
+        assert left(opened) == {2, 3}
+    with keeping(database, aged(Pick.FIRST)) as opened:
+        opened.keeper.prune("job", rule="old", limit=100)
+        assert left(opened) == {2, 3, 6, 8}
 
 
 def test_an_expiry_may_be_prolonged_by_another_column(database: Database) -> None:
     fill(database)
     declared = table("job", rule("gone", Expiry(time(Pick.LATEST)), when=()), state=None)
     database.execute("UPDATE job SET b = ? WHERE id = 1", (ago(-1),))
-    with keeping(database, declared) as kept:
-        assert kept.keeper.consume("job", {"id": 1}) is not None
-        assert kept.keeper.consume("job", {"id": 2}) is None
-        kept.keeper.prune("job", rule="gone", limit=100)
-        assert kept.ids() == [7]
+    with keeping(database, declared) as opened:
+        assert opened.keeper.consume("job", {"id": 1}) is not None
+        assert opened.keeper.consume("job", {"id": 2}) is None
+        opened.keeper.prune("job", rule="gone", limit=100)
+        assert opened.ids() == [7]
 
 
 @pytest.mark.parametrize(("pick", "due"), [(Pick.FIRST, FIRST), (Pick.LATEST, LATEST)])
@@ -101,21 +101,21 @@ def test_the_functions_in_the_database_take_the_same_rows(
     postgres_database: PostgresDatabase, pick: Pick, due: set[int]
 ) -> None:
     fill(postgres_database)
-    with keeping(postgres_database, aged(pick)) as kept:
-        assert install(kept.keeper).refused == ()
+    with keeping(postgres_database, aged(pick)) as opened:
+        assert install(opened.keeper).refused == ()
         [(found,)] = postgres_database.query("SELECT due FROM wane.v_queue_retention_pressure WHERE tbl = 'job'")
         assert found == len(due)
         [(answer,)] = postgres_database.query("SELECT wane.prune('job', 'old', 2)")
-        assert (answer["rows"], left(kept)) == (2, {1, 2})
+        assert (answer["rows"], left(opened)) == (2, {1, 2})
         postgres_database.query("SELECT wane.prune('job', 'old', 100)")
-        assert left(kept) == due
+        assert left(opened) == due
 
 
 def test_pressure_and_health_count_what_is_due(database: Database) -> None:
     fill(database)
-    with keeping(database, aged(Pick.LATEST)) as kept:
-        [found] = [one for one in kept.keeper.pressure() if one.table == "job"]
+    with keeping(database, aged(Pick.LATEST)) as opened:
+        [found] = [one for one in opened.keeper.pressure() if one.table == "job"]
         assert (found.due, found.oldest) == (Count(len(LATEST)), None)
-        [job] = [one for one in kept.keeper.health().tables if one.pressure.table == "job"]
+        [job] = [one for one in opened.keeper.health().tables if one.pressure.table == "job"]
         assert isinstance(job.rules[0].oldest_due, datetime)
         assert round(job.rules[0].oldest_due.timestamp() * 1_000) == ago(30)

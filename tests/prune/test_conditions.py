@@ -54,7 +54,7 @@ def queued(database: Database, *queues: str | None, state: str = "done", days: f
 
 
 @contextmanager
-def kept(database: Database, folder: Path, rules: str, begin: str = CONTRACT) -> Iterator[Keeper]:
+def enabled_keeper(database: Database, folder: Path, rules: str, begin: str = CONTRACT) -> Iterator[Keeper]:
     path = folder / "wane.toml"
     path.write_text(begin.format(url=json.dumps(database.url)) + rules, encoding="utf-8")
     with wane.open(contract=path) as keeper:
@@ -85,7 +85,7 @@ def test_a_condition_selects_rows_and_null_only_if_it_is_named(
 ) -> None:
     create(database)
     queued(database, "mail", "MAIL", "sms", None, "")
-    with kept(database, tmp_path, f'rule.old = {{ keep = "7d", where = {where} }}\n') as keeper:
+    with enabled_keeper(database, tmp_path, f'rule.old = {{ keep = "7d", where = {where} }}\n') as keeper:
         [step] = keeper.plan().steps
         assert step.due is not None
         assert step.due.rows == 5 - len(stay)
@@ -117,7 +117,7 @@ def test_numbers_booleans_and_two_columns(database: Database, tmp_path: Path, wh
         (4, 4, None, None, None),
     ):
         add(database, id=number, at_ms=ago(30), tries=tries, most_tries=most, price=price, urgent=urgent)
-    with kept(database, tmp_path, f'rule.old = {{ keep = "7d", where = {where} }}\n') as keeper:
+    with enabled_keeper(database, tmp_path, f'rule.old = {{ keep = "7d", where = {where} }}\n') as keeper:
         assert keeper.prune("job", rule="old", limit=10).rows == 4 - len(stay)
         assert ids(database) == stay
 
@@ -130,7 +130,7 @@ def test_each_queue_has_its_own_window(database: Database, tmp_path: Path) -> No
     rule.audit = { keep = "forever", where = { queue = "audit" } }
     rule.other = { keep = "30d", where = { queue = { not = ["mail", "audit"], null = true } } }
     """
-    with kept(database, tmp_path, rules) as keeper:
+    with enabled_keeper(database, tmp_path, rules) as keeper:
         plan = keeper.plan()
         assert {step.rule: step.due.rows for step in plan.steps if step.due is not None} == {"mail": 1, "other": 0}
         [row] = keeper.pressure()
@@ -151,7 +151,7 @@ def test_every_other_state_is_none_that_is_named(database: Database, tmp_path: P
     rule.mail  = { keep = "1d", when = ["failed"], where = { queue = "sms" } }
     rule.other = { keep = "7d", when = "*" }
     """
-    with kept(database, tmp_path, rules, STATES) as keeper:
+    with enabled_keeper(database, tmp_path, rules, STATES) as keeper:
         keeper.sweep(approve=["job.other"])
         assert ids(database) == [1, 2, 3, 5, 6]
         add(database, id=9, state="new", at_ms=ago(10))
@@ -170,12 +170,12 @@ def test_an_explicit_prune_takes_only_rows_that_the_condition_selects(database: 
     create(database)
     queued(database, "mail", "sms", None)
     one = 'rule.old = { keep = "7d", when = ["done"], where = { queue = "mail" } }\n'
-    with kept(database, tmp_path, one, STATES) as keeper:
+    with enabled_keeper(database, tmp_path, one, STATES) as keeper:
         assert keeper.prune("job", states=["done"], older_than=_now(keeper), limit=10).rows == 1
         assert ids(database) == [2, 3]
     two = one + 'rule.sms = { keep = "7d", when = ["done"], where = { queue = "sms" } }\n'
     with (
-        kept(database, tmp_path, two, STATES) as keeper,
+        enabled_keeper(database, tmp_path, two, STATES) as keeper,
         pytest.raises(WrongArgument, match=r"'old' and 'sms' of job select different rows \(`where`\)"),
     ):
         keeper.prune("job", states=["done"], older_than=_now(keeper), limit=10)
@@ -186,7 +186,7 @@ def test_a_cap_counts_only_rows_that_its_condition_selects(database: Database, t
     for number in range(10):
         add(database, id=number, at_ms=ago(number), queue="sms" if number < 4 else "mail", tries=number % 2)
     rules = 'rule.cap = { most = 2, per = "tries", where = { queue = "mail" } }\n'
-    with kept(database, tmp_path, rules) as keeper:
+    with enabled_keeper(database, tmp_path, rules) as keeper:
         assert keeper.prune("job", rule="cap", limit=10).rows == 2
         assert ids(database) == list(range(8))
 
@@ -201,7 +201,7 @@ def test_followers_have_the_same_conditions(database: Database, tmp_path: Path) 
     keep = "7d"
     with = [{ table = "note", columns = "job_id", where = { kind = { not = "sent" } } }]
     """
-    with kept(database, tmp_path, rules) as keeper:
+    with enabled_keeper(database, tmp_path, rules) as keeper:
         assert keeper.prune("job", rule="old", limit=10).counts == {"job": 1, "note": 1}
         assert database.query("SELECT id FROM note ORDER BY id") == [(2,), (3,)]
 
@@ -225,8 +225,8 @@ def test_a_value_that_cannot_be_compared_is_a_finding(
 ) -> None:
     create(database)
     expected = sqlite if database.store == "sqlite" else postgres
-    with kept(database, tmp_path, f'rule.old = {{ keep = "7d", where = {where} }}\n') as keeper:
-        found = [one for one in keeper.check_live() if one.code in ("wrong-state-type", "missing-column")]
+    with enabled_keeper(database, tmp_path, f'rule.old = {{ keep = "7d", where = {where} }}\n') as keeper:
+        found = [one for one in keeper.check_live() if one.code in ("wrong-value-type", "missing-column")]
         assert [one.path for one in found] == (["table.job.rule.old.where"] if expected else [])
         assert all(expected in one.message for one in found), found
         if expected:
@@ -251,7 +251,7 @@ def test_what_is_no_number_fulfils_no_comparison_on_postgresql(
     postgres_database.execute(f"ALTER TABLE job ALTER COLUMN price TYPE {kind}")
     for number, price in ((1, "NaN"), (2, "5")):
         add(postgres_database, id=number, at_ms=ago(30), price=price, tries=1)
-    with kept(postgres_database, tmp_path, f'rule.old = {{ keep = "7d", where = {{ {where} }} }}') as keeper:
+    with enabled_keeper(postgres_database, tmp_path, f'rule.old = {{ keep = "7d", where = {{ {where} }} }}') as keeper:
         assert keeper.prune("job", rule="old", limit=10).rows == 1
         assert postgres_database.query("SELECT id FROM job") == [(1,)]
 
@@ -266,7 +266,7 @@ def test_values_of_another_type_fulfil_no_comparison_on_sqlite(sqlite_database: 
     rule.not  = { keep = "7d", where = { tries = { not = 3 } } }
     rule.two  = { keep = "7d", where = { tries = { ">" = { column = "most_tries" } } } }
     """
-    with kept(sqlite_database, tmp_path, rules) as keeper:
+    with enabled_keeper(sqlite_database, tmp_path, rules) as keeper:
         plan = keeper.plan()
         assert [step.due.rows for step in plan.steps if step.due is not None] == [3, 3, 3]
         assert keeper.prune("job", rule="not", limit=9).rows == 3
@@ -282,7 +282,7 @@ def test_functions_in_the_database_have_the_same_conditions(
     rule.other = { keep = "7d", when = "*", where = { queue = { not = ["mail", "x'); --"], null = true } } }
     rule.cap   = { most = 1, when = ["done"], where = { queue = ["mail", "x'); --"] } }
     """
-    with kept(postgres_database, tmp_path, rules, STATES) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, rules, STATES) as keeper:
         postgres_database.execute("UPDATE job SET state = 'odd' WHERE id IN (2, 3)")
         assert install(keeper).refused == ()
         [(pressure,)] = postgres_database.query("SELECT due FROM wane.v_queue_retention_pressure WHERE tbl = 'job'")
@@ -304,7 +304,7 @@ def test_rows_move_to_another_schema_only_if_they_fulfil_the_condition(
     keep = "forever"
     tier = "database"
     """
-    with kept(postgres_database, tmp_path, rules) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, rules) as keeper:
         [swept] = keeper.sweep(approve=["job.cold"]).rules
         assert swept.counts == {"job": 1}
         assert ids(postgres_database) == [2, 3]
@@ -318,7 +318,7 @@ def test_rules_that_differ_by_their_condition_share_no_row(database: Database, t
     rule.low  = { keep = "7d", where = { tries = { "<" = 5 } } }
     rule.high = { keep = "7d", where = { tries = { ">=" = 5 } } }
     """
-    with kept(database, tmp_path, rules) as keeper:
+    with enabled_keeper(database, tmp_path, rules) as keeper:
         table = load_contract(keeper.contract.path or tmp_path).tables[0]
         mail, rest, low, high = table.rules
         assert not mail.may_share_rows(rest)

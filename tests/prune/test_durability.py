@@ -39,14 +39,14 @@ def waiting(database: Database) -> Database:
 def test_batches_of_a_sweep_do_not_wait_and_everything_else_does(waiting: Database) -> None:
     jobs(waiting, (1, "done", ago(30)))
     seen: list[Any] = []
-    with keeping(waiting) as kept:
-        store = kept.keeper.store
-        kept.keeper.enable()
+    with keeping(waiting) as opened:
+        store = opened.keeper.store
+        opened.keeper.enable()
 
         def fence(transaction: Transaction) -> None:
             seen.append(waits(waiting, transaction))
 
-        sweeper = Sweeper(store, kept.keeper.contract, pace=FAST, unattended=False, fence=fence)
+        sweeper = Sweeper(store, opened.keeper.contract, pace=FAST, unattended=False, fence=fence)
         assert [one.outcome for one in sweeper.sweep().rules] == [Outcome.DONE]
         assert set(seen) == {LAZY[waiting.store]}
         with store.transaction() as transaction:
@@ -68,31 +68,31 @@ def test_a_sweep_that_lost_a_batch_to_a_crash_ends(database: Database) -> None:
                 jobs(database, *rows[10:20], create=False)
                 database.execute(f"UPDATE {audit} SET row_count = 10, batches = 1, counts = '{{\"job\": 10}}'")
 
-    with keeping(database) as kept:
-        kept.keeper.enable()
-        store, contract = kept.keeper.store, kept.keeper.contract
+    with keeping(database) as opened:
+        opened.keeper.enable()
+        store, contract = opened.keeper.store, opened.keeper.contract
         [swept] = Sweeper(store, contract, listener=listen, pace=TENS, unattended=False).sweep().rules
         assert swept.outcome is Outcome.FAILED
         assert "is missing or behind" in swept.message
-        assert kept.ids() == list(range(10, 40))
-        assert [(entry.rows, entry.counts) for entry in kept.trail()] == [(10, {"job": 10})]
+        assert opened.ids() == list(range(10, 40))
+        assert [(entry.rows, entry.counts) for entry in opened.trail()] == [(10, {"job": 10})]
         [swept] = Sweeper(store, contract, unattended=False).sweep().rules
         assert swept.outcome is Outcome.DONE
-        assert sum(entry.rows for entry in kept.trail()) == 40
+        assert sum(entry.rows for entry in opened.trail()) == 40
 
 
 def test_a_rollback_journal_is_always_waited_for(sqlite_database: Database) -> None:
     """There, a commit that did not reach the disk may leave half of itself."""
     sqlite_database.execute("PRAGMA journal_mode = delete")
     jobs(sqlite_database, (1, "done", ago(30)))
-    with keeping(sqlite_database) as kept, kept.keeper.store.transaction(durable=False) as transaction:
+    with keeping(sqlite_database) as opened, opened.keeper.store.transaction(durable=False) as transaction:
         assert waits(sqlite_database, transaction) == FULL["sqlite"]
 
 
 def test_the_setting_comes_back_after_a_failure(waiting: Database) -> None:
     jobs(waiting)
-    with keeping(waiting) as kept:
-        store = kept.keeper.store
+    with keeping(waiting) as opened:
+        store = opened.keeper.store
         with pytest.raises(ZeroDivisionError), store.transaction(durable=False):
             raise ZeroDivisionError
         with store.transaction() as transaction:

@@ -49,20 +49,20 @@ NOW = datetime.now(UTC)
 
 def test_an_explicit_cutoff_replaces_the_rules(database: Database) -> None:
     jobs(database, (1, "done", ago(3)), (2, "done", ago(1)), (3, "queued", ago(3)))
-    with keeping(database) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=10).rows == 0
-        assert kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(2)), limit=10).rows == 1
-        assert kept.ids() == [2, 3]
+    with keeping(database) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=10).rows == 0
+        assert opened.keeper.prune("job", states=["done"], older_than=timestamp(ago(2)), limit=10).rows == 1
+        assert opened.ids() == [2, 3]
 
 
 def test_only_the_named_states_go(database: Database) -> None:
     jobs(database, (1, "done", ago(30)), (2, "failed", ago(30)), (3, "lost", ago(30)))
-    with keeping(database, table("job", rule(when=["done", "failed", "lost"]))) as kept:
-        assert kept.keeper.prune("job", states=("failed", "lost"), older_than=NOW, limit=10).rows == 2
-        assert kept.ids() == [1]
+    with keeping(database, table("job", rule(when=["done", "failed", "lost"]))) as opened:
+        assert opened.keeper.prune("job", states=("failed", "lost"), older_than=NOW, limit=10).rows == 2
+        assert opened.ids() == [1]
 
 
-def test_states_of_several_rules_bring_the_guards_of_all(database: Database) -> None:
+def test_states_of_several_rules_apply_the_guards_of_all(database: Database) -> None:
     jobs(database, *[(n, "done" if n % 2 else "failed", ago(30)) for n in range(6)])
     database.execute("UPDATE job SET resolved_ms = 1 WHERE id > 1")
     notes(database, *[(n, n, "x") for n in range(6)])
@@ -74,10 +74,10 @@ def test_states_of_several_rules_bring_the_guards_of_all(database: Database) -> 
         rule("done", KEEP_WEEK, when=["done"], unless=[WhileNull("resolved_ms")], followers=with_notes),
         rule("failed", Age(AT, DAY), when=["failed"], unless=[referenced_by("reply.job_id")], followers=with_notes),
     )
-    with keeping(database, declared) as kept:
-        pruned = kept.keeper.prune("job", states=["done", "failed"], older_than=NOW, limit=10)
+    with keeping(database, declared) as opened:
+        pruned = opened.keeper.prune("job", states=["done", "failed"], older_than=NOW, limit=10)
         assert pruned.counts == {"job": 2, "note": 2}
-        assert (kept.ids(), kept.ids("note")) == ([0, 1, 4, 5], [0, 1, 4, 5])
+        assert (opened.ids(), opened.ids("note")) == ([0, 1, 4, 5], [0, 1, 4, 5])
         assert pruned.rule is None
 
 
@@ -99,13 +99,13 @@ def test_every_rule_of_a_state_guards_its_rows(database: Database, orphans: bool
     rules = two_rules_of_one_state(database)[::turn]
     if orphans:
         rules = [replace(one, bound=Orphans(AT, WEEK, "parent_id")) for one in rules]
-    with keeping(database, table("job", *rules)) as kept:
-        prune = kept.keeper.prune_orphans if orphans else kept.keeper.prune
-        preview = kept.keeper.preview("job", states=["done"], older_than=NOW, orphans=orphans)
+    with keeping(database, table("job", *rules)) as opened:
+        prune = opened.keeper.prune_orphans if orphans else opened.keeper.prune
+        preview = opened.keeper.preview("job", states=["done"], older_than=NOW, orphans=orphans)
         assert preview.due is not None
         assert preview.due.rows == 1
         assert prune("job", states=["done"], older_than=NOW, limit=10).rows == 1
-        assert kept.ids() == [1, 2, 3]
+        assert opened.ids() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("turn", [1, -1], ids=["one order", "the other"])
@@ -121,13 +121,13 @@ def test_rules_with_different_followers_need_a_call_each(
     notes(database, (1, 1, "x"), (2, 2, "y"))
     rules = [rule("all", followers=[follower("note.job_id")]), rule("some", when=[when], followers=other)][::turn]
     states = list(dict.fromkeys(["done", when]))
-    with keeping(database, table("job", *rules)) as kept:
+    with keeping(database, table("job", *rules)) as opened:
         with pytest.raises(
             WrongArgument, match=r"of job let different rows leave along \(`with`\)\n  hint: prune by one"
         ):
-            kept.keeper.prune("job", states=states, older_than=NOW, limit=10)
-        assert (kept.ids(), kept.ids("note"), kept.trail()) == ([1, 2], [1, 2], [])
-        assert kept.keeper.prune("job", rule="all", limit=10).rows > 0
+            opened.keeper.prune("job", states=states, older_than=NOW, limit=10)
+        assert (opened.ids(), opened.ids("note"), opened.trail()) == ([1, 2], [1, 2], [])
+        assert opened.keeper.prune("job", rule="all", limit=10).rows > 0
 
 
 @pytest.mark.parametrize("turn", [1, -1], ids=["one order", "the other"])
@@ -135,20 +135,20 @@ def test_rules_with_different_followers_need_a_call_each(
 def test_rows_that_one_rule_archives_are_not_pruned_by_another(database: Database, then: Action, turn: int) -> None:
     jobs(database, (1, "done", ago(30)))
     rules = [rule("gone", Age(AT, timedelta(days=365))), rule("cold", then=then)][::turn]
-    with keeping(database, table("job", *rules)) as kept:
+    with keeping(database, table("job", *rules)) as opened:
         with pytest.raises(WrongArgument, match=r"job\.cold moves rows to the archive"):
-            kept.keeper.prune("job", states=["done"], older_than=NOW, limit=10)
-        assert kept.ids() == [1]
+            opened.keeper.prune("job", states=["done"], older_than=NOW, limit=10)
+        assert opened.ids() == [1]
 
 
 @pytest.mark.parametrize("turn", [1, -1], ids=["one order", "the other"])
 def test_orphans_of_different_references_need_a_rule(database: Database, turn: int) -> None:
     jobs(database, (1, "done", ago(30)))
     rules = [rule(name, Orphans(AT, WEEK, name)) for name in ("parent_id", "tenant")][::turn]
-    with keeping(database, table("job", *rules)) as kept:
+    with keeping(database, table("job", *rules)) as opened:
         with pytest.raises(WrongArgument, match="age by different columns"):
-            kept.keeper.prune_orphans("job", states=["done"], older_than=NOW, limit=10)
-        assert kept.ids() == [1]
+            opened.keeper.prune_orphans("job", states=["done"], older_than=NOW, limit=10)
+        assert opened.ids() == [1]
 
 
 def test_states_that_age_by_different_columns_need_a_call_each(database: Database) -> None:
@@ -156,8 +156,8 @@ def test_states_that_age_by_different_columns_need_a_call_each(database: Databas
     declared = table(
         "job", rule("done"), rule("failed", Age(Time("resolved_ms", Unit.MILLISECONDS), DAY), when=["failed"])
     )
-    with keeping(database, declared) as kept, pytest.raises(WrongArgument, match="age by different columns"):
-        kept.keeper.prune("job", states=["done", "failed"], older_than=NOW, limit=10)
+    with keeping(database, declared) as opened, pytest.raises(WrongArgument, match="age by different columns"):
+        opened.keeper.prune("job", states=["done", "failed"], older_than=NOW, limit=10)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_what_no_rule_prunes_by_age_is_refused(database: Database, states: list[
         rule("cold", when=["cold"], then=ToArchive()),
         rule("kept", FOREVER, when=["kept"]),
     )
-    with keeping(database, declared) as kept:
+    with keeping(database, declared) as opened:
         with pytest.raises(WrongArgument, match=reported):
-            kept.keeper.prune("job", states=states, older_than=NOW, limit=10)
-        assert kept.ids() == [0, 1, 2, 3, 4]
-        assert kept.trail() == []
+            opened.keeper.prune("job", states=states, older_than=NOW, limit=10)
+        assert opened.ids() == [0, 1, 2, 3, 4]
+        assert opened.trail() == []
 
 
 @pytest.mark.parametrize(
@@ -197,36 +197,36 @@ def test_what_no_rule_prunes_by_age_is_refused(database: Database, states: list[
 def test_rules_that_do_not_prune_are_refused_by_name(database: Database, name: str, reported: str) -> None:
     jobs(database, (1, "cold", ago(30)), (2, "kept", ago(30)))
     declared = table("job", rule("cold", when=["cold"], then=ToArchive()), rule("kept", FOREVER, when=["kept"]))
-    with keeping(database, declared) as kept:
+    with keeping(database, declared) as opened:
         with pytest.raises(WrongArgument, match=reported):
-            kept.keeper.prune("job", rule=name, limit=10)
-        assert kept.ids() == [1, 2]
+            opened.keeper.prune("job", rule=name, limit=10)
+        assert opened.ids() == [1, 2]
 
 
 def test_a_table_without_states_needs_none(database: Database) -> None:
     jobs(database, (1, "x", ago(3)), (2, "y", ago(1)))
-    with keeping(database, table("job", rule(when=()), state=None)) as kept:
-        assert kept.keeper.prune("job", older_than=timestamp(ago(2)), limit=10).rows == 1
-        assert kept.trail()[0].inputs == {"states": [], "older_than": timestamp(ago(2)).isoformat(), "limit": 10}
+    with keeping(database, table("job", rule(when=()), state=None)) as opened:
+        assert opened.keeper.prune("job", older_than=timestamp(ago(2)), limit=10).rows == 1
+        assert opened.trail()[0].inputs == {"states": [], "older_than": timestamp(ago(2)).isoformat(), "limit": 10}
 
 
 def test_a_table_with_states_asks_which(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
-    with keeping(database) as kept:
+    with keeping(database) as opened:
         with pytest.raises(WrongArgument, match=r"job has states: say which may go\n  hint: states with rules: 'done'"):
-            kept.keeper.prune("job", older_than=NOW, limit=10)
-        assert kept.ids() == [1]
+            opened.keeper.prune("job", older_than=NOW, limit=10)
+        assert opened.ids() == [1]
 
 
 def test_no_call_goes_under_a_floor(database: Database) -> None:
     jobs(database, (1, "done", ago(91)), (2, "done", ago(89)))
     declared = table("job", rule(bound=Age(AT, timedelta(days=100))))
-    with keeping(database, declared, floors=[("job", timedelta(days=90))]) as kept:
+    with keeping(database, declared, floors=[("job", timedelta(days=90))]) as opened:
         with pytest.raises(WrongArgument, match="under the floor of 90d"):
-            kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(88)), limit=10)
-        assert kept.ids() == [1, 2]
-        assert kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(90.5)), limit=10).rows == 1
-        assert kept.ids() == [2]
+            opened.keeper.prune("job", states=["done"], older_than=timestamp(ago(88)), limit=10)
+        assert opened.ids() == [1, 2]
+        assert opened.keeper.prune("job", states=["done"], older_than=timestamp(ago(90.5)), limit=10).rows == 1
+        assert opened.ids() == [2]
 
 
 # --- Append-only ----------------------------------------------------------------------------------------------------
@@ -238,16 +238,16 @@ def append_only() -> Table:
 
 def test_an_append_only_table_loses_rows_by_explicit_calls_alone(database: Database) -> None:
     jobs(database, (1, "done", ago(30)), (2, "done", ago(20)))
-    with keeping(database, append_only()) as kept:
-        kept.keeper.enable()
-        assert kept.keeper.sweep(pace=FAST).rules == ()
-        assert kept.keeper.sweep("job", "job.old", pace=FAST).rules == ()
-        assert kept.keeper.apply(kept.keeper.plan(), pace=FAST).rules == ()
-        assert kept.ids() == [1, 2]
-        assert kept.trail() == []
-        assert kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(25)), limit=10).rows == 1
-        assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
-        assert len(kept.trail()) == 2
+    with keeping(database, append_only()) as opened:
+        opened.keeper.enable()
+        assert opened.keeper.sweep(pace=FAST).rules == ()
+        assert opened.keeper.sweep("job", "job.old", pace=FAST).rules == ()
+        assert opened.keeper.apply(opened.keeper.plan(), pace=FAST).rules == ()
+        assert opened.ids() == [1, 2]
+        assert opened.trail() == []
+        assert opened.keeper.prune("job", states=["done"], older_than=timestamp(ago(25)), limit=10).rows == 1
+        assert opened.keeper.prune("job", rule="old", limit=10).rows == 1
+        assert len(opened.trail()) == 2
 
 
 # --- Orphans --------------------------------------------------------------------------------------------------------
@@ -262,50 +262,50 @@ def with_parents(database: Database) -> None:
 
 def test_only_rows_without_a_parent_leave(database: Database) -> None:
     with_parents(database)
-    with keeping(database, ORPHANS) as kept:
-        pruned = kept.keeper.prune_orphans("job", older_than=timestamp(ago(25)), limit=1)
+    with keeping(database, ORPHANS) as opened:
+        pruned = opened.keeper.prune_orphans("job", older_than=timestamp(ago(25)), limit=1)
         assert (pruned.kind, pruned.counts, pruned.rule) == ("prune_orphans", {"job": 1}, None)
-        assert kept.ids() == [1, 2, 3, 9]
-        assert kept.keeper.prune_orphans("job", older_than=timestamp(ago(25)), limit=10).rows == 1
-        assert kept.keeper.prune_orphans("job", older_than=NOW, limit=10).rows == 1
-        assert kept.ids() == [1, 2]
-        [first, *_] = kept.trail()
+        assert opened.ids() == [1, 2, 3, 9]
+        assert opened.keeper.prune_orphans("job", older_than=timestamp(ago(25)), limit=10).rows == 1
+        assert opened.keeper.prune_orphans("job", older_than=NOW, limit=10).rows == 1
+        assert opened.ids() == [1, 2]
+        [first, *_] = opened.trail()
         assert (first.kind, first.rule, first.cutoff) == ("prune_orphans", None, timestamp(ago(25)))
         assert first.inputs == {"states": [], "older_than": timestamp(ago(25)).isoformat(), "limit": 1}
-        assert len(kept.keeper.audit(kind="prune_orphans")) == 3
+        assert len(opened.keeper.audit(kind="prune_orphans")) == 3
 
 
 def test_orphans_leave_by_their_rule_too(database: Database) -> None:
     with_parents(database)
-    with keeping(database, ORPHANS) as kept:
-        assert kept.keeper.prune("job", rule="orphans", limit=10).rows == 2
-        assert kept.ids() == [1, 2, 9]
+    with keeping(database, ORPHANS) as opened:
+        assert opened.keeper.prune("job", rule="orphans", limit=10).rows == 2
+        assert opened.ids() == [1, 2, 9]
 
 
 def test_orphans_of_a_table_with_states_are_those_of_the_rules_states(database: Database) -> None:
     with_parents(database)
     database.execute("UPDATE job SET state = 'queued' WHERE id = 3")
     declared = table("job", rule("orphans", Orphans(AT, WEEK, "parent_id"), when=["done"]), rule())
-    with keeping(database, declared) as kept:
-        assert kept.keeper.prune_orphans("job", older_than=NOW, limit=10).rows == 2
-        assert kept.ids() == [1, 2, 3]
+    with keeping(database, declared) as opened:
+        assert opened.keeper.prune_orphans("job", older_than=NOW, limit=10).rows == 2
+        assert opened.ids() == [1, 2, 3]
         with pytest.raises(WrongArgument, match="live state"):
-            kept.keeper.prune_orphans("job", states=["queued"], older_than=NOW, limit=10)
-        assert kept.trail()[0].inputs["states"] == ["done"]
+            opened.keeper.prune_orphans("job", states=["queued"], older_than=NOW, limit=10)
+        assert opened.trail()[0].inputs["states"] == ["done"]
 
 
 def test_a_table_without_a_rule_for_orphans_has_none(database: Database) -> None:
     with_parents(database)
-    with keeping(database) as kept:
+    with keeping(database) as opened:
         with pytest.raises(WrongArgument, match="no rule of job prunes orphans by age"):
-            kept.keeper.prune_orphans("job", older_than=NOW, limit=10)
-        assert kept.ids() == [0, 1, 2, 3, 9]
+            opened.keeper.prune_orphans("job", older_than=NOW, limit=10)
+        assert opened.ids() == [0, 1, 2, 3, 9]
 
 
 def test_orphans_are_no_way_around_a_rule_by_age(database: Database) -> None:
     """A rule for orphans does not let rows with a parent go."""
     with_parents(database)
-    with keeping(database, ORPHANS) as kept:
+    with keeping(database, ORPHANS) as opened:
         with pytest.raises(WrongArgument, match="no rule of job prunes rows by age"):
-            kept.keeper.prune("job", older_than=NOW, limit=10)
-        assert kept.ids() == [0, 1, 2, 3, 9]
+            opened.keeper.prune("job", older_than=NOW, limit=10)
+        assert opened.ids() == [0, 1, 2, 3, 9]

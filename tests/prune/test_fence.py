@@ -29,11 +29,11 @@ def fill(database: Database, rows: int = 45) -> None:
     notes(database)
 
 
-def fenced(kept: Keeping, fence: Callable[[Transaction], None]) -> Sweeper:
-    kept.keeper.enable()
-    keeper = kept.keeper
+def fenced(opened: Keeping, fence: Callable[[Transaction], None]) -> Sweeper:
+    opened.keeper.enable()
+    keeper = opened.keeper
     return Sweeper(
-        keeper.store, keeper.contract, "tester", kept.events.append, pace=SMALL, unattended=False, fence=fence
+        keeper.store, keeper.contract, "tester", opened.events.append, pace=SMALL, unattended=False, fence=fence
     )
 
 
@@ -60,18 +60,18 @@ def lost_after(batches: int) -> Callable[[Transaction], None]:
 @pytest.mark.parametrize("batches", [0, 2])
 def test_a_lost_lease_takes_nothing_more(database: Database, shape: str, batches: int) -> None:
     fill(database)
-    with keeping(database, table("job", SHAPES[shape])) as kept:
-        sweep = fenced(kept, lost_after(batches)).sweep()
+    with keeping(database, table("job", SHAPES[shape])) as opened:
+        sweep = fenced(opened, lost_after(batches)).sweep()
         [swept] = sweep.rules
         assert (swept.outcome, swept.message, swept.batches) == (Outcome.STOPPED, LOST, batches)
-        left = 45 - len(kept.ids())
+        left = 45 - len(opened.ids())
         assert swept.counts["job"] == left
         assert (left > 0) == (batches > 0)
-        assert sum(entry.rows for entry in kept.trail()) == swept.rows
-        assert len(kept.trail()) == (batches > 0)
+        assert sum(entry.rows for entry in opened.trail()) == swept.rows
+        assert len(opened.trail()) == (batches > 0)
         assert database.query("SELECT count(*) FROM job WHERE tenant = 'seen'") == [(int(batches > 0),)]
-        assert [event.outcome for event in kept.reported(RuleSwept)] == ["stopped"]
-        assert kept.reported(RuleFailed) == []
+        assert [event.outcome for event in opened.reported(RuleSwept)] == ["stopped"]
+        assert opened.reported(RuleFailed) == []
         assert not sweep.failed
 
 
@@ -83,11 +83,11 @@ def test_later_rules_are_not_begun(database: Database) -> None:
         if transaction.execute(f"SELECT 1 FROM {own_name(transaction)} WHERE id = 1", {}) == []:
             raise LeaseLost("another process has it")
 
-    with keeping(database, declared) as kept:
-        sweep = fenced(kept, fence).sweep()
+    with keeping(database, declared) as opened:
+        sweep = fenced(opened, fence).sweep()
         assert [one.outcome for one in sweep.rules][-1] is Outcome.STOPPED
         assert "lost" not in [one.rule for one in sweep.rules]
-        assert kept.ids() == [2, 3]
+        assert opened.ids() == [2, 3]
 
 
 def test_it_is_asked_in_every_batch_after_the_flags_and_before_anything_is_taken(database: Database) -> None:
@@ -98,13 +98,13 @@ def test_it_is_asked_in_every_batch_after_the_flags_and_before_anything_is_taken
         [(rows,)] = transaction.execute(f"SELECT count(*) FROM {own_name(transaction)}", {})
         seen.append(rows)
 
-    with keeping(database) as kept:
-        sweeper = fenced(kept, fence)
+    with keeping(database) as opened:
+        sweeper = fenced(opened, fence)
         [swept] = sweeper.sweep().rules
         assert swept.outcome is Outcome.DONE
         assert seen[:5] == [45, 35, 25, 15, 5]
-        assert len(seen) == swept.batches == len(kept.reported(BatchTaken))
-        kept.keeper.disable()
+        assert len(seen) == swept.batches == len(opened.reported(BatchTaken))
+        opened.keeper.disable()
         asked = len(seen)
         assert [one.outcome for one in sweeper.sweep().rules] == [Outcome.OFF]
         assert len(seen) == asked
@@ -116,7 +116,7 @@ def test_another_error_of_a_fence_fails_the_rule(database: Database) -> None:
     def fence(transaction: Transaction) -> None:
         raise StoreError("the lease cannot be read")
 
-    with keeping(database) as kept:
-        [swept] = fenced(kept, fence).sweep().rules
+    with keeping(database) as opened:
+        [swept] = fenced(opened, fence).sweep().rules
         assert (swept.outcome, swept.message) == (Outcome.FAILED, "the lease cannot be read")
-        assert len(kept.ids()) == 45
+        assert len(opened.ids()) == 45

@@ -21,6 +21,9 @@ from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._contract.model import Age, Follower, Reference, Table, Time, Unit
 from wane._contract.names import TableName
 from wane._prune.pace import FAST, Pace
+from wane._prune.sql_postgres import PostgresRowTaker
+from wane._prune.take import Key
+from wane._rules.selection import Selection
 from wane.errors import BindError, StoreError
 from wane.events import BatchTaken, Event
 
@@ -39,27 +42,27 @@ def test_followers_leave_with_their_row_and_are_counted(database: Database, fore
         *((10, 1, "x"), (11, 1, "y"), (20, 2, "x"), (30, 3, "x"), (40, None, "x")),
         foreign_key=foreign_key,
     )
-    with keeping(database, followed()) as kept:
-        pruned = kept.keeper.prune("job", rule="old", limit=100)
+    with keeping(database, followed()) as opened:
+        pruned = opened.keeper.prune("job", rule="old", limit=100)
         assert pruned.counts == {"job": 2, "note": 3}
-        assert (kept.ids(), kept.ids("note")) == ([3], [30, 40])
-        assert kept.trail()[0].counts == {"job": 2, "note": 3}
+        assert (opened.ids(), opened.ids("note")) == ([3], [30, 40])
+        assert opened.trail()[0].counts == {"job": 2, "note": 3}
 
 
 def test_a_row_without_followers_is_counted_alone(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     notes(database, (1, 2, "x"))
-    with keeping(database, followed()) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 0}
-        assert kept.ids("note") == [1]
+    with keeping(database, followed()) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 0}
+        assert opened.ids("note") == [1]
 
 
 def test_only_followers_of_a_kind_leave(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     notes(database, (1, 1, "draft"), (2, 1, "sent"), (3, 1, None), (4, 1, "DRAFT"))
-    with keeping(database, followed(follower("note.job_id", where={"kind": "draft"}))) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 1}
-        assert kept.ids("note") == [2, 3, 4]
+    with keeping(database, followed(follower("note.job_id", where={"kind": "draft"}))) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 1}
+        assert opened.ids("note") == [2, 3, 4]
 
 
 def test_followers_of_followers_leave_from_the_inside(database: Database) -> None:
@@ -72,10 +75,10 @@ def test_followers_of_followers_leave_from_the_inside(database: Database) -> Non
     insert(database, "page", "id, note_id", (100, 10), (110, 11), (200, 20))
     insert(database, "line", "id, page_id", (1000, 100), (1001, 100), (1100, 110), (2000, 200))
     chain = follower("note.job_id", follower("page.note_id", follower("line.page_id")))
-    with keeping(database, followed(chain)) as kept:
-        pruned = kept.keeper.prune("job", rule="old", limit=100)
+    with keeping(database, followed(chain)) as opened:
+        pruned = opened.keeper.prune("job", rule="old", limit=100)
         assert pruned.counts == {"job": 1, "note": 2, "page": 2, "line": 3}
-        assert [kept.ids(name) for name in ("job", "note", "page", "line")] == [[2], [20], [200], [2000]]
+        assert [opened.ids(name) for name in ("job", "note", "page", "line")] == [[2], [20], [200], [2000]]
 
 
 def test_several_tables_and_two_references_of_one_may_follow(database: Database) -> None:
@@ -83,10 +86,12 @@ def test_several_tables_and_two_references_of_one_may_follow(database: Database)
     notes(database, (1, 1, "x"), (2, 2, "x"))
     database.execute("CREATE TABLE link (id integer NOT NULL PRIMARY KEY, source integer, target integer)")
     insert(database, "link", "id, source, target", (1, 1, 2), (2, 2, 1), (3, 1, 1), (4, 2, 2), (5, None, 1))
-    with keeping(database, followed(follower("note.job_id"), follower("link.source"), follower("link.target"))) as kept:
-        pruned = kept.keeper.prune("job", rule="old", limit=100)
+    with keeping(
+        database, followed(follower("note.job_id"), follower("link.source"), follower("link.target"))
+    ) as opened:
+        pruned = opened.keeper.prune("job", rule="old", limit=100)
         assert pruned.counts == {"job": 1, "note": 1, "link": 4}
-        assert (kept.ids("link"), kept.ids("note")) == ([4], [2])
+        assert (opened.ids("link"), opened.ids("note")) == ([4], [2])
 
 
 def test_followers_may_refer_by_several_columns(database: Database) -> None:
@@ -97,9 +102,9 @@ def test_followers_may_refer_by_several_columns(database: Database) -> None:
     insert(database, "job", "a, b, state, at_ms", ("x", 1, "done", ago(30)), ("x", 2, "queued", ago(30)))
     insert(database, "note", "id, x, y", (1, "x", 1), (2, "x", 2), (3, "y", 1), (4, None, 1), (5, "x", None))
     declared = table("job", rule(followers=[follower("note.x,y")]))
-    with keeping(database, declared) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 1}
-        assert kept.ids("note") == [2, 3, 4, 5]
+    with keeping(database, declared) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 1}
+        assert opened.ids("note") == [2, 3, 4, 5]
 
 
 def test_followers_may_refer_to_another_unique_column(database: Database) -> None:
@@ -107,9 +112,9 @@ def test_followers_may_refer_to_another_unique_column(database: Database) -> Non
     database.execute("CREATE UNIQUE INDEX job_parent ON job (parent_id)")
     database.execute("UPDATE job SET parent_id = 10 - id")
     notes(database, (1, 9, "of 1"), (2, 8, "of 2"), (3, 1, "of none"))
-    with keeping(database, followed(follower("note.job_id", to=["parent_id"]))) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 1}
-        assert kept.ids("note") == [2, 3]
+    with keeping(database, followed(follower("note.job_id", to=["parent_id"]))) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 1}
+        assert opened.ids("note") == [2, 3]
 
 
 def test_followers_that_another_row_may_share_are_refused(database: Database) -> None:
@@ -117,10 +122,10 @@ def test_followers_that_another_row_may_share_are_refused(database: Database) ->
     jobs(database, (1, "done", ago(30)), (2, "queued", ago(30)))
     database.execute("UPDATE job SET parent_id = 7")
     notes(database, (1, 7, "x"))
-    with keeping(database, followed(follower("note.job_id", to=["parent_id"]))) as kept:
+    with keeping(database, followed(follower("note.job_id", to=["parent_id"]))) as opened:
         with pytest.raises(BindError, match="not unique in job"):
-            kept.keeper.prune("job", rule="old", limit=100)
-        assert (kept.ids(), kept.ids("note")) == ([1, 2], [1])
+            opened.keeper.prune("job", rule="old", limit=100)
+        assert (opened.ids(), opened.ids("note")) == ([1, 2], [1])
 
 
 # --- Followers count in the limit -----------------------------------------------------------------------------------
@@ -129,11 +134,11 @@ def test_followers_that_another_row_may_share_are_refused(database: Database) ->
 def test_rows_leave_only_with_all_their_followers_in_the_limit(database: Database) -> None:
     jobs(database, *[(n, "done", ago(30 - n)) for n in range(4)])
     notes(database, *[(n * 10 + k, n, "x") for n in range(4) for k in range(2)])
-    with keeping(database, followed()) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=6).counts == {"job": 2, "note": 4}
-        assert kept.ids() == [2, 3]
-        assert kept.keeper.prune("job", rule="old", limit=5).counts == {"job": 1, "note": 2}
-        assert kept.keeper.prune("job", rule="old", limit=3).counts == {"job": 1, "note": 2}
+    with keeping(database, followed()) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=6).counts == {"job": 2, "note": 4}
+        assert opened.ids() == [2, 3]
+        assert opened.keeper.prune("job", rule="old", limit=5).counts == {"job": 1, "note": 2}
+        assert opened.keeper.prune("job", rule="old", limit=3).counts == {"job": 1, "note": 2}
 
 
 @pytest.mark.parametrize("foreign_key", FOREIGN_KEYS)
@@ -145,23 +150,23 @@ def test_a_row_with_more_followers_than_the_limit_loses_them_first(database: Dat
         *[(100 + n, 2, "x") for n in range(10)],
         foreign_key=foreign_key,
     )
-    with keeping(database, followed()) as kept:
-        counts = [kept.keeper.prune("job", rule="old", limit=4).counts for _ in range(4)]
+    with keeping(database, followed()) as opened:
+        counts = [opened.keeper.prune("job", rule="old", limit=4).counts for _ in range(4)]
         assert counts == [
             {"job": 0, "note": 4},
             {"job": 0, "note": 4},
             {"job": 2, "note": 2},
             {"job": 0},
         ]
-        assert (kept.ids(), kept.ids("note")) == ([2], list(range(100, 110)))
-        assert [entry.rows for entry in kept.trail()] == [4, 4, 4, 0]
+        assert (opened.ids(), opened.ids("note")) == ([2], list(range(100, 110)))
+        assert [entry.rows for entry in opened.trail()] == [4, 4, 4, 0]
 
 
 def test_with_a_limit_of_one_everything_leaves_one_by_one(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     notes(database, (1, 1, "x"), (2, 1, "x"))
-    with keeping(database, followed()) as kept:
-        counts = [kept.keeper.prune("job", rule="old", limit=1).counts for _ in range(4)]
+    with keeping(database, followed()) as opened:
+        counts = [opened.keeper.prune("job", rule="old", limit=1).counts for _ in range(4)]
         assert [sum(one.values()) for one in counts] == [1, 1, 1, 0]
         assert [one["job"] for one in counts] == [0, 0, 1, 0]
 
@@ -171,26 +176,26 @@ def test_nested_followers_count_too_and_leave_from_the_inside(database: Database
     notes(database, *[(n, 1, "x") for n in range(3)], foreign_key="job (id)")
     database.execute("CREATE TABLE page (id integer PRIMARY KEY, note_id integer REFERENCES note (id))")
     insert(database, "page", "id, note_id", *[(n, n % 3) for n in range(6)])
-    with keeping(database, followed(follower("note.job_id", follower("page.note_id")))) as kept:
+    with keeping(database, followed(follower("note.job_id", follower("page.note_id")))) as opened:
         totals = []
-        while pruned := kept.keeper.prune("job", rule="old", limit=4).rows:
+        while pruned := opened.keeper.prune("job", rule="old", limit=4).rows:
             totals.append(pruned)
         assert max(totals) <= 4
         assert sum(totals) == 10
-        assert [kept.ids(name) for name in ("job", "note", "page")] == [[], [], []]
+        assert [opened.ids(name) for name in ("job", "note", "page")] == [[], [], []]
 
 
 @pytest.mark.parametrize("limit", range(1, 12))
 def test_whatever_the_limit_no_call_takes_more_and_all_leave(database: Database, limit: int) -> None:
     jobs(database, *[(n, "done", ago(30 - n)) for n in range(4)])
     notes(database, *[(n * 10 + k, n, "x") for n, many in enumerate((0, 5, 1, 3)) for k in range(many)])
-    with keeping(database, followed()) as kept:
+    with keeping(database, followed()) as opened:
         taken = []
-        while pruned := kept.keeper.prune("job", rule="old", limit=limit).rows:
+        while pruned := opened.keeper.prune("job", rule="old", limit=limit).rows:
             taken.append(pruned)
         assert sum(taken) == 13
         assert max(taken) <= limit
-        assert (kept.ids(), kept.ids("note")) == ([], [])
+        assert (opened.ids(), opened.ids("note")) == ([], [])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 100])
@@ -209,13 +214,13 @@ def test_whatever_the_batch_a_sweep_takes_all_with_their_followers_and_no_batch_
             batches.append(sum(event.counts.values()))
 
     pace = Pace(target_seconds=10.0, duty=1.0, first_batch=size, least_batch=size, most_batch=size)
-    with keeping(database, followed(follower("note.job_id", follower("page.note_id"))), listener=hear) as kept:
-        kept.keeper.enable()
-        [swept] = kept.keeper.sweep(pace=pace).rules
+    with keeping(database, followed(follower("note.job_id", follower("page.note_id"))), listener=hear) as opened:
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep(pace=pace).rules
         assert (swept.outcome, swept.counts) == ("done", {"job": 12, "note": 22, "page": 6})
-        assert [kept.ids(name) for name in ("job", "note", "page")] == [[20], [900], [2700, 2701]]
+        assert [opened.ids(name) for name in ("job", "note", "page")] == [[20], [900], [2700, 2701]]
         assert max(batches) <= size
-        assert kept.trail()[-1].counts == swept.counts
+        assert opened.trail()[-1].counts == swept.counts
 
 
 def test_a_sweep_of_a_sqlite_file_reads_no_keys_of_rows_with_followers(
@@ -224,13 +229,36 @@ def test_a_sweep_of_a_sqlite_file_reads_no_keys_of_rows_with_followers(
     jobs(sqlite_database, *[(n, "done", ago(60 - n)) for n in range(40)])
     notes(sqlite_database, *[(n, n, "x") for n in range(40)], foreign_key="job (id)")
     pace = Pace(target_seconds=10.0, duty=1.0, first_batch=20, least_batch=20, most_batch=20)
-    with keeping(sqlite_database, followed()) as kept:
-        kept.keeper.enable()
-        with traced(kept, monkeypatch) as ran:
-            [swept] = kept.keeper.sweep(pace=pace).rules
+    with keeping(sqlite_database, followed()) as opened:
+        opened.keeper.enable()
+        with traced(opened, monkeypatch) as ran:
+            [swept] = opened.keeper.sweep(pace=pace).rules
         assert (swept.counts, swept.batches) == ({"job": 40, "note": 40}, 5)
         # Finding that nothing is left takes the careful way: nothing could be due because something is held.
         assert [text for text in ran if "json_each" in text or "oldest.key_0, +" in text][1:] == []
+
+
+def test_a_sweep_reads_only_as_many_rows_as_fit_with_followers_like_those_before(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs(postgres_database, *[(n, "done", ago(60 - n)) for n in range(40)])
+    # Without a foreign key, rows are locked and counted with their followers before they leave.
+    notes(postgres_database, *[(n, n % 40, "x") for n in range(40 * 9)])
+    pace = Pace(target_seconds=10.0, duty=1.0, first_batch=105, least_batch=105, most_batch=105)
+    locked: list[int] = []
+    lock = PostgresRowTaker.lock
+
+    def count_locked(taker: PostgresRowTaker, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:
+        locked.append(len(keys))
+        return lock(taker, selection, keys, skip_locked=skip_locked)
+
+    monkeypatch.setattr(PostgresRowTaker, "lock", count_locked)
+    with keeping(postgres_database, followed()) as opened:
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep(pace=pace).rules
+    assert (swept.outcome, swept.counts) == ("done", {"job": 40, "note": 360})
+    # The first batch expects one follower of each row, and the rest of a batch is not worth a read.
+    assert locked == [40, 10, 10, 10]
 
 
 def test_a_row_that_a_leaving_follower_guards_leaves_after_it(database: Database) -> None:
@@ -239,21 +267,21 @@ def test_a_row_that_a_leaving_follower_guards_leaves_after_it(database: Database
     database.execute("CREATE TABLE note (id integer NOT NULL PRIMARY KEY, job_id integer, about_id integer)")
     insert(database, "note", "id, job_id, about_id", (1, 1, 2), (2, 2, None))
     declared = table("job", rule(unless=[referenced_by("note.about_id")], followers=[follower("note.job_id")]))
-    with keeping(database, declared) as kept:
-        kept.keeper.enable()
-        counts = [kept.keeper.sweep(pace=FAST).rules[0].counts for _ in range(2)]
+    with keeping(database, declared) as opened:
+        opened.keeper.enable()
+        counts = [opened.keeper.sweep(pace=FAST).rules[0].counts for _ in range(2)]
         assert sum(one["job"] for one in counts) == sum(one["note"] for one in counts) == 2
-        assert (kept.ids(), kept.ids("note")) == ([], [])
+        assert (opened.ids(), opened.ids("note")) == ([], [])
 
 
 def test_a_hold_on_a_follower_keeps_its_row_from_a_sweep(database: Database) -> None:
     jobs(database, *[(n, "done", ago(30 - n)) for n in range(4)])
     notes(database, *[(n, n, "x") for n in range(4)])
-    with keeping(database, followed()) as kept:
-        kept.keeper.enable()
-        kept.keeper.hold("note", {"id": 2}, reason="a test")
-        [swept] = kept.keeper.sweep(pace=FAST).rules
-        assert (swept.counts, kept.ids(), kept.ids("note")) == ({"job": 3, "note": 3}, [2], [2])
+    with keeping(database, followed()) as opened:
+        opened.keeper.enable()
+        opened.keeper.hold("note", {"id": 2}, reason="a test")
+        [swept] = opened.keeper.sweep(pace=FAST).rules
+        assert (swept.counts, opened.ids(), opened.ids("note")) == ({"job": 3, "note": 3}, [2], [2])
 
 
 # --- Nothing else leaves --------------------------------------------------------------------------------------------
@@ -271,14 +299,16 @@ def test_followers_are_reported_apart_without_a_key_and_in_partitions(
         CREATE TABLE note_2 PARTITION OF note FOR VALUES IN (2);
     """)
     insert(postgres_database, "note", "id, job_id", *[(n, 1 + n % 2) for n in range(20)])
-    with keeping(postgres_database, followed()) as kept:
-        while kept.keeper.prune("job", rule="old", limit=limit).rows:
+    with keeping(postgres_database, followed()) as opened:
+        while opened.keeper.prune("job", rule="old", limit=limit).rows:
             pass
         assert postgres_database.query("SELECT count(*), min(job_id) FROM note") == [(10, 2)]
 
 
 @pytest.mark.parametrize("limit", [1, 5, 100])
-def test_followers_are_reported_apart_where_heirs_repeat_a_key(postgres_database: PostgresDatabase, limit: int) -> None:
+def test_followers_are_reported_apart_where_inheriting_tables_repeat_a_key(
+    postgres_database: PostgresDatabase, limit: int
+) -> None:
     jobs(postgres_database, (1, "done", ago(30)), (2, "queued", ago(30)))
     postgres_database.script("""
         CREATE TABLE note (id int PRIMARY KEY, job_id int);
@@ -286,8 +316,8 @@ def test_followers_are_reported_apart_where_heirs_repeat_a_key(postgres_database
     """)
     insert(postgres_database, "note", "id, job_id", *[(n, 1) for n in range(10)])
     insert(postgres_database, "old_note", "id, job_id", *[(n, 2) for n in range(10)])
-    with keeping(postgres_database, followed()) as kept:
-        while kept.keeper.prune("job", rule="old", limit=limit).rows:
+    with keeping(postgres_database, followed()) as opened:
+        while opened.keeper.prune("job", rule="old", limit=limit).rows:
             pass
         assert postgres_database.query("SELECT count(*), min(job_id) FROM note") == [(10, 2)]
 
@@ -309,9 +339,9 @@ def test_followers_are_reported_apart_without_a_key_of_their_own(
     jobs(sqlite_database, (1, "done", ago(30)), (2, "queued", ago(30)))
     sqlite_database.execute(f"CREATE TABLE note ({columns})")
     insert(sqlite_database, "note", "job_id", *[(1 + n % 2,) for n in range(20)])
-    with keeping(sqlite_database, followed()) as kept:
+    with keeping(sqlite_database, followed()) as opened:
         taken = 0
-        while pruned := kept.keeper.prune("job", rule="old", limit=limit).rows:
+        while pruned := opened.keeper.prune("job", rule="old", limit=limit).rows:
             taken += pruned
         assert taken == 11
         assert sqlite_database.query("SELECT count(*), min(job_id) FROM note") == [(10, 2)]
@@ -321,8 +351,8 @@ def test_a_table_without_row_numbers_may_follow(sqlite_database: SqliteDatabase)
     jobs(sqlite_database, (1, "done", ago(30)), (2, "queued", ago(30)))
     sqlite_database.execute("CREATE TABLE note (job_id INTEGER, n TEXT, PRIMARY KEY (job_id, n)) WITHOUT ROWID")
     insert(sqlite_database, "note", "job_id, n", *[(1 + n % 2, f"{n}") for n in range(20)])
-    with keeping(sqlite_database, followed()) as kept:
-        assert [kept.keeper.prune("job", rule="old", limit=4).rows for _ in range(4)] == [4, 4, 3, 0]
+    with keeping(sqlite_database, followed()) as opened:
+        assert [opened.keeper.prune("job", rule="old", limit=4).rows for _ in range(4)] == [4, 4, 3, 0]
         assert sqlite_database.query("SELECT count(*), min(job_id) FROM note") == [(10, 2)]
 
 
@@ -343,11 +373,11 @@ def test_a_reference_is_compared_as_the_parent_compares(
     insert(sqlite_database, "note", "id, job_id", (1, "a"), (2, "A"), (3, "b"))
     if not parent:
         insert(sqlite_database, "note", "id, job_id", (4, "a "))
-    with keeping(sqlite_database, followed()) as kept:
-        step = kept.keeper.preview("job", rule="old")
-        while kept.keeper.prune("job", rule="old", limit=limit).rows:
+    with keeping(sqlite_database, followed()) as opened:
+        step = opened.keeper.preview("job", rule="old")
+        while opened.keeper.prune("job", rule="old", limit=limit).rows:
             pass
-        assert kept.ids("note") == ([3] if parent else [2, 3, 4])
+        assert opened.ids("note") == ([3] if parent else [2, 3, 4])
         counted = step.followers["note"]
         assert counted is not None
         assert counted.rows == (2 if parent else 1)
@@ -360,18 +390,18 @@ def test_a_key_that_is_unique_by_its_bytes_alone_is_refused(sqlite_database: Sql
         CREATE UNIQUE INDEX job_id ON job (id COLLATE BINARY);
     """)
     insert(sqlite_database, "job", "id, state, at_ms", ("a", "done", ago(30)), ("A", "queued", ago(1)))
-    with keeping(sqlite_database, table(key=["id"])) as kept:
+    with keeping(sqlite_database, table(key=["id"])) as opened:
         with pytest.raises(BindError, match="not unique in job"):
-            kept.keeper.prune("job", rule="old", limit=10)
-        assert sorted(kept.ids()) == ["A", "a"]
+            opened.keeper.prune("job", rule="old", limit=10)
+        assert sorted(opened.ids()) == ["A", "a"]
 
 
 def test_a_key_that_ignores_case_is_a_key(sqlite_database: SqliteDatabase) -> None:
     sqlite_database.execute("CREATE TABLE job (id TEXT COLLATE NOCASE PRIMARY KEY, state TEXT, at_ms INTEGER)")
     insert(sqlite_database, "job", "id, state, at_ms", ("a", "done", ago(30)), ("B", "queued", ago(30)))
-    with keeping(sqlite_database) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=10).rows == 1
-        assert kept.ids() == ["B"]
+    with keeping(sqlite_database) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=10).rows == 1
+        assert opened.ids() == ["B"]
 
 
 def test_odd_names_of_followers_are_only_names(database: Database) -> None:
@@ -385,8 +415,8 @@ def test_odd_names_of_followers_are_only_names(database: Database) -> None:
     page = Follower(Reference(TableName("pa{}ge"), ("n%%",)))
     note = Follower(Reference(TableName("no{te} %s"), ("job:{0}",)), (), (page,))
     for limit in (1, 100):
-        with keeping(database, followed(note)) as kept:
-            while kept.keeper.prune("job", rule="old", limit=limit).rows:
+        with keeping(database, followed(note)) as opened:
+            while opened.keeper.prune("job", rule="old", limit=limit).rows:
                 pass
             assert database.query('SELECT id FROM "no{te} %s"') == [(20,)]
             assert database.query('SELECT id FROM "pa{}ge"') == [(200,)]
@@ -402,9 +432,9 @@ def test_bits_are_a_key(postgres_database: PostgresDatabase) -> None:
     """)
     insert(postgres_database, "job", "id, state, at_ms", ("101", "done", ago(30)), ("100", "queued", ago(30)))
     insert(postgres_database, "note", "id, job_id", (1, "101"), (2, "100"))
-    with keeping(postgres_database, followed()) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=5).counts == {"job": 1, "note": 1}
-        assert kept.ids("note") == [2]
+    with keeping(postgres_database, followed()) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=5).counts == {"job": 1, "note": 1}
+        assert opened.ids("note") == [2]
 
 
 @pytest.mark.parametrize(
@@ -433,10 +463,10 @@ def test_keys_of_every_type_find_their_followers(
     first, second = values
     insert(postgres_database, "job", "id, state, at_ms", (first, "done", ago(30)), (second, "queued", ago(30)))
     insert(postgres_database, "note", "id, job_id", (1, first), (2, second), (3, first))
-    with keeping(postgres_database, followed()) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=2).counts == {"job": 0, "note": 2}
-        assert kept.keeper.prune("job", rule="old", limit=5).counts == {"job": 1, "note": 0}
-        assert kept.ids("note") == [2]
+    with keeping(postgres_database, followed()) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=2).counts == {"job": 0, "note": 2}
+        assert opened.keeper.prune("job", rule="old", limit=5).counts == {"job": 1, "note": 0}
+        assert opened.ids("note") == [2]
 
 
 @pytest.mark.parametrize("value", [1, 1.5, "one", b"\x00\x01", 2**62, "1", -0.0])
@@ -447,9 +477,9 @@ def test_untyped_keys_find_their_followers(sqlite_database: SqliteDatabase, valu
     """)
     insert(sqlite_database, "job", "id, state, at_ms", (value, "done", ago(30)), ("other", "queued", ago(30)))
     insert(sqlite_database, "note", "id, job_id", (1, value), (2, "other"), (3, f"{value!r}!"))
-    with keeping(sqlite_database, followed()) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=5).counts == {"job": 1, "note": 1}
-        assert kept.ids("note") == [2, 3]
+    with keeping(sqlite_database, followed()) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=5).counts == {"job": 1, "note": 1}
+        assert opened.ids("note") == [2, 3]
 
 
 # --- What the database does by itself -------------------------------------------------------------------------------
@@ -458,24 +488,24 @@ def test_untyped_keys_find_their_followers(sqlite_database: SqliteDatabase, valu
 def test_an_uncounted_cascade_is_refused(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     notes(database, (1, 1, "x"), foreign_key="job (id) ON DELETE CASCADE")
-    with keeping(database) as kept:
+    with keeping(database) as opened:
         with pytest.raises(BindError, match="uncounted"):
-            kept.keeper.prune("job", rule="old", limit=5)
-        assert (kept.ids(), kept.ids("note")) == ([1], [1])
+            opened.keeper.prune("job", rule="old", limit=5)
+        assert (opened.ids(), opened.ids("note")) == ([1], [1])
 
 
 def test_a_follower_that_is_referred_to_from_elsewhere_stops_everything(database: Database) -> None:
     """The foreign key appears after the contract was bound: the database refuses, and nothing has changed."""
     jobs(database, (1, "done", ago(30)), (2, "done", ago(20)))
     notes(database, (1, 1, "x"), (2, 2, "x"), foreign_key="job (id)")
-    with keeping(database, followed()) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=2).counts == {"job": 1, "note": 1}
+    with keeping(database, followed()) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=2).counts == {"job": 1, "note": 1}
         database.execute("CREATE TABLE page (id integer PRIMARY KEY, note_id integer REFERENCES note (id))")
         insert(database, "page", "id, note_id", (1, 2))
         with pytest.raises(StoreError, match=r"(?i)foreign key"):
-            kept.keeper.prune("job", rule="old", limit=5)
-        assert [kept.ids(name) for name in ("job", "note", "page")] == [[2], [2], [1]]
-        assert len(kept.trail()) == 1
+            opened.keeper.prune("job", rule="old", limit=5)
+        assert [opened.ids(name) for name in ("job", "note", "page")] == [[2], [2], [1]]
+        assert len(opened.trail()) == 1
 
 
 def test_a_guard_and_a_follower_of_one_table_go_together(database: Database) -> None:
@@ -485,9 +515,9 @@ def test_a_guard_and_a_follower_of_one_table_go_together(database: Database) -> 
     database.execute("CREATE TABLE reply (id integer NOT NULL PRIMARY KEY, job_id integer)")
     insert(database, "reply", "id, job_id", (1, 2))
     declared = table("job", rule(unless=[referenced_by("reply.job_id")], followers=[follower("note.job_id")]))
-    with keeping(database, declared) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 1}
-        assert (kept.ids(), kept.ids("note")) == ([2], [2])
+    with keeping(database, declared) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 1}
+        assert (opened.ids(), opened.ids("note")) == ([2], [2])
 
 
 def test_the_age_of_a_follower_does_not_matter(database: Database) -> None:
@@ -502,6 +532,6 @@ def test_the_age_of_a_follower_does_not_matter(database: Database) -> None:
         rule(bound=Age(Time("at_ms", Unit.MILLISECONDS), WEEK), when=(), followers=[follower("event_read.event_id")]),
         state=None,
     )
-    with keeping(database, declared) as kept:
-        assert kept.keeper.prune("event", rule="old", limit=100).counts == {"event": 1, "event_read": 1}
-        assert kept.ids("event_read") == [2]
+    with keeping(database, declared) as opened:
+        assert opened.keeper.prune("event", rule="old", limit=100).counts == {"event": 1, "event_read": 1}
+        assert opened.ids("event_read") == [2]

@@ -66,15 +66,15 @@ def test_rows_are_compared_as_their_type_compares_them(
 ) -> None:
     database, declared = postgres_database, RULES[which]
     filled(database, notes=which in ("guarded", "followed"))
-    with keeping(database, table("job", declared, state=None)) as kept:
+    with keeping(database, table("job", declared, state=None)) as opened:
         if how == "sweep":
-            kept.keeper.enable()
-            [swept] = kept.keeper.sweep(pace=SMALL, approve=["job.old"]).rules
+            opened.keeper.enable()
+            [swept] = opened.keeper.sweep(pace=SMALL, approve=["job.old"]).rules
             assert swept.message == ""
         elif how == "prune":
-            kept.keeper.prune("job", rule="old", limit=10)
+            opened.keeper.prune("job", rule="old", limit=10)
         else:
-            install(kept.keeper)
+            install(opened.keeper)
             database.query("SELECT wane.prune('job', 'old', 10)")
         left = [name for (name,) in database.query("SELECT id::text FROM job ORDER BY job.id")]
         # What was written at the same time stands in the order of its key, which is not that of its bytes.
@@ -86,8 +86,8 @@ def test_rows_are_compared_as_their_type_compares_them(
 def test_a_held_row_is_found_by_its_key(postgres_database: PostgresDatabase) -> None:
     filled(postgres_database, notes=False)
     declared: Rule = RULES["plain"]
-    with keeping(postgres_database, table("job", declared, state=None)) as kept:
-        kept.keeper.hold("job", {"id": "ADA"}, reason="court")
-        kept.keeper.enable()
-        kept.keeper.sweep(pace=FAST, approve=["job.old"])
+    with keeping(postgres_database, table("job", declared, state=None)) as opened:
+        opened.keeper.hold("job", {"id": "ADA"}, reason="court")
+        opened.keeper.enable()
+        opened.keeper.sweep(pace=FAST, approve=["job.old"])
         assert postgres_database.query("SELECT id::text FROM job") == [("Ada",)]

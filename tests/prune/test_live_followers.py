@@ -40,80 +40,80 @@ def pages(database: Database, *rows: tuple[int, int, str], keys: bool = True) ->
 @pytest.mark.parametrize("keys", [True, False], ids=["foreign key", "no key"])
 def test_a_live_follower_keeps_its_row(database: Database, keys: bool) -> None:
     prepare(database, keys=keys)
-    with keeping(database, followed(follower("note.job_id")), NOTES) as kept:
-        assert kept.keeper.plan("job").due == 2
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 2, "note": 2}
-        assert (kept.ids(), kept.ids("note")) == ([1, 2], [1, 2, 3])
+    with keeping(database, followed(follower("note.job_id")), NOTES) as opened:
+        assert opened.keeper.plan("job").due == 2
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 2, "note": 2}
+        assert (opened.ids(), opened.ids("note")) == ([1, 2], [1, 2, 3])
         database.execute("UPDATE note SET kind = 'sent' WHERE id = 3")
-        kept.keeper.enable()
-        [swept] = kept.keeper.sweep("job", pace=FAST).rules
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep("job", pace=FAST).rules
         assert swept.counts == {"job": 1, "note": 2}
-        assert (kept.ids(), kept.ids("note")) == ([1], [1])
+        assert (opened.ids(), opened.ids("note")) == ([1], [1])
 
 
 def test_a_live_follower_of_a_follower_keeps_the_row(database: Database) -> None:
     prepare(database)
     database.execute("UPDATE note SET kind = 'sent'")
     pages(database, (1, 1, "unread"), (2, 2, "read"), (3, 4, "unread"))
-    with keeping(database, followed(follower("note.job_id", follower("page.note_id"))), NOTES, PAGES) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 2, "note": 3, "page": 1}
-        assert (kept.ids(), kept.ids("note"), kept.ids("page")) == ([1, 3], [1, 4], [1, 3])
+    with keeping(database, followed(follower("note.job_id", follower("page.note_id"))), NOTES, PAGES) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 2, "note": 3, "page": 1}
+        assert (opened.ids(), opened.ids("note"), opened.ids("page")) == ([1, 3], [1, 4], [1, 3])
 
 
 def test_the_contract_may_say_that_live_followers_leave(database: Database) -> None:
     prepare(database)
     pages(database, (1, 1, "unread"), (2, 4, "unread"))
     inner = follower("page.note_id")
-    with keeping(database, followed(follower("note.job_id", inner, live_leaves=True)), NOTES, PAGES) as kept:
-        [step] = [step for step in kept.keeper.plan().steps if step.table == "job"]
+    with keeping(database, followed(follower("note.job_id", inner, live_leaves=True)), NOTES, PAGES) as opened:
+        [step] = [step for step in opened.keeper.plan().steps if step.table == "job"]
         assert step.live_followers == ("note",)
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 2, "note": 3, "page": 0}
-        assert (kept.ids(), kept.ids("note"), kept.ids("page")) == ([1, 3], [1, 4], [1, 2])
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 2, "note": 3, "page": 0}
+        assert (opened.ids(), opened.ids("note"), opened.ids("page")) == ([1, 3], [1, 4], [1, 2])
 
 
 def test_a_live_row_that_would_not_leave_keeps_nothing(database: Database) -> None:
     prepare(database, keys=False)
-    with keeping(database, followed(follower("note.job_id", where={"kind": "open"})), NOTES) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 3, "note": 0}
-        assert (kept.ids(), kept.ids("note")) == ([2], [1, 2, 3, 4, 5])
+    with keeping(database, followed(follower("note.job_id", where={"kind": "open"})), NOTES) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 3, "note": 0}
+        assert (opened.ids(), opened.ids("note")) == ([2], [1, 2, 3, 4, 5])
 
 
 def test_a_row_with_too_many_followers_loses_none_while_one_of_them_is_live(database: Database) -> None:
     prepare(database)
     insert(database, "note", "id, job_id, kind", *[(n, 2, "sent") for n in range(10, 30)])
-    with keeping(database, followed(follower("note.job_id")), NOTES) as kept:
+    with keeping(database, followed(follower("note.job_id")), NOTES) as opened:
         database.execute("DELETE FROM note WHERE job_id IN (3, 4)")
         database.execute("DELETE FROM job WHERE id IN (3, 4)")
-        assert kept.keeper.prune("job", rule="old", limit=5).rows == 0
+        assert opened.keeper.prune("job", rule="old", limit=5).rows == 0
         database.execute("UPDATE note SET kind = NULL WHERE id = 3")
-        assert kept.keeper.prune("job", rule="old", limit=5).counts == {"job": 0, "note": 5}
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 17}
-        assert (kept.ids(), kept.ids("note")) == ([1], [1])
+        assert opened.keeper.prune("job", rule="old", limit=5).counts == {"job": 0, "note": 5}
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 1, "note": 17}
+        assert (opened.ids(), opened.ids("note")) == ([1], [1])
 
 
 def test_a_row_that_a_live_one_follows_is_not_discarded(database: Database) -> None:
     prepare(database)
-    with keeping(database, followed(follower("note.job_id")), NOTES) as kept:
-        assert not kept.keeper.discard("job", {"id": 2})
-        assert kept.keeper.discard("job", {"id": 3})
-        assert (kept.ids(), kept.ids("note")) == ([1, 2, 4], [1, 2, 3, 5])
+    with keeping(database, followed(follower("note.job_id")), NOTES) as opened:
+        assert not opened.keeper.discard("job", {"id": 2})
+        assert opened.keeper.discard("job", {"id": 3})
+        assert (opened.ids(), opened.ids("note")) == ([1, 2, 4], [1, 2, 3, 5])
 
 
 def test_an_explicit_call_leaves_rows_with_live_followers(database: Database) -> None:
     prepare(database)
-    with keeping(database, followed(follower("note.job_id")), NOTES) as kept:
-        assert kept.keeper.prune("job", states=["done"], older_than=ago(1) // 1_000, limit=100).counts["job"] == 2
-        assert kept.ids() == [1, 2]
+    with keeping(database, followed(follower("note.job_id")), NOTES) as opened:
+        assert opened.keeper.prune("job", states=["done"], older_than=ago(1) // 1_000, limit=100).counts["job"] == 2
+        assert opened.ids() == [1, 2]
 
 
 def test_a_live_state_that_cannot_be_found_refuses_the_rule(database: Database) -> None:
     prepare(database)
     for lost in (table("note", rule(), state="mood", live=["x"]), table("note", rule(), state="job_id", live=["x"])):
-        with keeping(database, followed(follower("note.job_id")), lost) as kept:
+        with keeping(database, followed(follower("note.job_id")), lost) as opened:
             with pytest.raises(BindError) as raised:
-                kept.keeper.prune("job", rule="old", limit=100)
+                opened.keeper.prune("job", rule="old", limit=100)
             assert [one.code for one in raised.value.findings] in (["missing-column"], ["wrong-state-type"])
-            assert kept.ids() == [1, 2, 3, 4]
+            assert opened.ids() == [1, 2, 3, 4]
 
 
 REVIVED = "UPDATE note SET kind = 'open' WHERE id = 4"
@@ -132,12 +132,12 @@ def test_a_follower_that_becomes_live_in_an_open_transaction_keeps_its_row(
     pages(postgres_database, (1, 5, "read"), (2, 4, "read"), keys=keys)
     writer, caller = postgres_database.connect(), postgres_database.connect()
     declared = followed(follower("note.job_id", follower("page.note_id")))
-    with keeping(postgres_database, declared, NOTES, PAGES) as kept:
-        install(kept.keeper)
+    with keeping(postgres_database, declared, NOTES, PAGES) as opened:
+        install(opened.keeper)
 
         def prune() -> int:
             if surface == "python":
-                return kept.keeper.prune("job", rule="old", limit=100).counts["job"]
+                return opened.keeper.prune("job", rule="old", limit=100).counts["job"]
             [(done,)] = caller.execute("SELECT wane.prune('job', 'old', 100)").fetchall()
             return int(done["counts"]["job"])
 
@@ -146,5 +146,5 @@ def test_a_follower_that_becomes_live_in_an_open_transaction_keeps_its_row(
             with suppress(Locked, psycopg.errors.LockNotAvailable):
                 assert prune() <= 1
         prune()
-        assert kept.ids() == [1, 2, 3]
-        assert {1, 2, 3, 4} <= set(kept.ids("note"))
+        assert opened.ids() == [1, 2, 3]
+        assert {1, 2, 3, 4} <= set(opened.ids("note"))

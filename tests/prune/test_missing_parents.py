@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prune.keeping import ago
-from prune.test_conditions import CONTRACT, kept
+from prune.test_conditions import CONTRACT, enabled_keeper
 from servers import Database, PostgresDatabase
 from wane._sqlfunctions import install
 from wane.errors import BindError
@@ -41,7 +41,7 @@ def test_old_rows_that_point_at_nothing_leave(database: Database, tmp_path: Path
     create(database)
     database.execute("INSERT INTO run VALUES (1, ?)", (ago(1),))
     add_logs(database, (1, 1, 30), (2, 9, 30), (3, 9, 1), (4, None, 30), (5, 8, 8))
-    with kept(database, tmp_path, RULES, BEGIN) as keeper:
+    with enabled_keeper(database, tmp_path, RULES, BEGIN) as keeper:
         [step] = keeper.plan("log").steps
         assert step.due is not None
         assert step.due.rows == 2
@@ -55,7 +55,7 @@ def test_only_orphans_without_a_time_never_leave_and_why_names_the_parent(databa
     database.execute("INSERT INTO run VALUES (1, ?)", (ago(1),))
     add_logs(database, (1, 1, 30))
     database.executemany("INSERT INTO log VALUES (?, ?, NULL)", [(2, 1), (3, 9), (4, None)])
-    with kept(database, tmp_path, RULES, BEGIN) as keeper:
+    with enabled_keeper(database, tmp_path, RULES, BEGIN) as keeper:
         [finding] = [one for one in keeper.check() if one.code == "never-due" and one.table == "log"]
         assert finding.message.startswith("1 of its rows has no usable time")
         conditions = {one.requires: one.met for one in keeper.why("log", 1).rules[0].conditions}
@@ -66,7 +66,7 @@ def test_rows_become_orphans_in_the_sweep_that_takes_their_parents(database: Dat
     create(database)
     database.execute("INSERT INTO run VALUES (1, ?)", (ago(40),))
     add_logs(database, (1, 1, 40))
-    with kept(database, tmp_path, RULES, BEGIN) as keeper:
+    with enabled_keeper(database, tmp_path, RULES, BEGIN) as keeper:
         keeper.sweep(approve=["log.orphaned", "run.old"])
         assert logs(database) == []
 
@@ -81,7 +81,7 @@ def test_references_of_several_columns_and_to_other_keys(database: Database, tmp
     reference = '{ columns = ["run_kind", "run_number"], of = "run", to = ["kind", "number"] }'
     rules = RULES.replace('{ columns = "run_id", of = "run" }', reference)
     begin = CONTRACT.partition("[table.job]")[0]
-    with kept(database, tmp_path, rules, begin) as keeper:
+    with enabled_keeper(database, tmp_path, rules, begin) as keeper:
         now = keeper.store.now()
         assert keeper.prune_orphans("log", older_than=now, limit=10).rows == 2
         assert logs(database) == [1, 4, 5]
@@ -101,7 +101,7 @@ def test_a_reference_that_does_not_fit_is_refused(
 ) -> None:
     create(database)
     rules = RULES.replace('{ columns = "run_id", of = "run" }', orphans)
-    with kept(database, tmp_path, rules, BEGIN) as keeper:
+    with enabled_keeper(database, tmp_path, rules, BEGIN) as keeper:
         assert any(message in one.message for one in keeper.check())
         with pytest.raises(BindError):
             keeper.prune("log", rule="orphaned", limit=1)
@@ -110,7 +110,7 @@ def test_a_reference_that_does_not_fit_is_refused(
 def test_columns_that_compare_otherwise_are_refused(database: Database, tmp_path: Path) -> None:
     create(database)
     database.script("DROP TABLE run; CREATE TABLE run (id text PRIMARY KEY, at_ms bigint)")
-    with kept(database, tmp_path, RULES, BEGIN) as keeper, pytest.raises(BindError) as raised:
+    with enabled_keeper(database, tmp_path, RULES, BEGIN) as keeper, pytest.raises(BindError) as raised:
         keeper.prune("log", rule="orphaned", limit=1)
     assert [one.code for one in raised.value.findings] == ["wrong-reference"]
 
@@ -120,7 +120,7 @@ def test_functions_in_the_database_take_the_same_orphans(postgres_database: Post
     one, gone = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
     postgres_database.execute("INSERT INTO run VALUES (?, ?)", (one, ago(1)))
     add_logs(postgres_database, (1, one, 30), (2, gone, 30))
-    with kept(postgres_database, tmp_path, RULES, BEGIN) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, RULES, BEGIN) as keeper:
         assert install(keeper).refused == ()
         postgres_database.query("SELECT wane.prune('log', 'orphaned', 10)")
         assert logs(postgres_database) == [1]

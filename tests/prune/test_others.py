@@ -13,14 +13,16 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from races.racing import JOBS, Background, await_true, create, fill, kept, sweeper
+from races.racing import JOBS, Background, await_true, create, enabled_keeper, fill, sweeper
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._db import open_store
 from wane._db.sqlite.store import SqliteStore
-from wane._db.store import Activity
 from wane._db.url import resolve_url
+from wane._ledger import AuditEntry
+from wane._prune.batches import Batches
 from wane._prune.others import OtherUsers
 from wane._prune.pace import Pace
+from wane._prune.sql_activity import Activity, activity_of
 from wane.events import BatchTaken, Event
 
 PACE = Pace(target_seconds=10.0, first_batch=4, least_batch=4, most_batch=4, most_pause_seconds=0.001)
@@ -38,8 +40,8 @@ class Counters:
     others: OtherUsers = field(init=False)
 
     def __post_init__(self) -> None:
-        store = SimpleNamespace(activity=self.read, own_activity=Activity(1, 2), quiet_seconds=lambda: self.quiet)
-        self.others = OtherUsers(store, lambda: self.seconds)  # type: ignore[arg-type]
+        counters = SimpleNamespace(read=self.read, own=Activity(1, 2), quiet_seconds=lambda: self.quiet)
+        self.others = OtherUsers(counters, lambda: self.seconds)  # type: ignore[arg-type]
         self.others.begin()
 
     def read(self) -> Activity | None:
@@ -99,7 +101,7 @@ def test_the_pace_alone_works_eight_times_as_much_and_never_more_than_always() -
     assert Pace(duty=0.1).alone.pause_seconds(0.008) == pytest.approx(0.002)
     assert Pace(duty=0.5).alone.pause_seconds(0.008) == 0
     assert not Pace(duty=1.0).pauses
-    assert [round(Pace(duty=0.1).after_quiet(quiet).duty, 3) for quiet in (0.0, 0.25, 0.5, 1.0, 60.0)] == [
+    assert [round(Pace(duty=0.1).after_quiet(quiet).duty, 3) for quiet in (0.0, 0.125, 0.25, 0.5, 60.0)] == [
         0.1,
         0.275,
         0.45,
@@ -108,22 +110,65 @@ def test_the_pace_alone_works_eight_times_as_much_and_never_more_than_always() -
     ]
 
 
-def test_a_sqlite_file_tells_at_once_how_long_nobody_has_written_it(sqlite_database: SqliteDatabase) -> None:
+def test_beside_others_a_sweep_of_the_only_writer_works_for_a_tenth_of_its_duty() -> None:
+    paces = [Pace(duty=0.1).after_quiet(quiet, one_writer=True) for quiet in (0.0, 0.25, 0.5)]
+    assert [round(pace.duty, 3) for pace in paces] == [0.01, 0.405, 0.8]
+    assert paces[0].pause_seconds(0.005) == pytest.approx(0.495)
+
+
+@pytest.mark.parametrize(
+    ("writes", "least", "most"), [("always", 0.989, 0.991), ("once", 0.05, 0.5), ("never", 0.0024, 0.0026)]
+)
+def test_a_sweep_of_sqlite_pauses_while_another_writes(
+    sqlite_database: SqliteDatabase, writes: str, least: float, most: float
+) -> None:
+    """What a batch of 10 ms is followed by; a clock that the pause moves replaces waiting."""
+    sqlite_database.execute("CREATE TABLE one (id integer)")
+    clock = [0.0]
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            clock[0] += timeout or 0.0
+            if writes == "always":
+                sqlite_database.execute("INSERT INTO one VALUES (2)")
+            return False
+
+    with open_store(resolve_url(sqlite_database.url)) as store:
+        assert isinstance(store, SqliteStore)
+        for file in store.path.parent.glob(f"{store.path.name}*"):
+            os.utime(file, (0, time.time() - 3600))
+        audit = AuditEntry("prune", "one", "test", {}, {}, store.now())
+        batches = Batches(
+            store,
+            Pace(duty=0.1),
+            audit,
+            lambda transaction: transaction.now(),
+            Stop(),
+            others=OtherUsers(activity_of(store), lambda: clock[0]),
+        )
+        batches.seconds = 0.01
+        if writes != "never":
+            sqlite_database.execute("INSERT INTO one VALUES (1)")
+        batches.pause()
+    assert least <= clock[0] <= most
+
+
+def test_quiet_seconds_of_a_sqlite_file_are_known_at_once(sqlite_database: SqliteDatabase) -> None:
     sqlite_database.execute("CREATE TABLE one (id integer)")
     with open_store(resolve_url(sqlite_database.url)) as store:
         assert isinstance(store, SqliteStore)
         for file in store.path.parent.glob(f"{store.path.name}*"):
             os.utime(file, (0, time.time() - 3600))
-        assert store.quiet_seconds() >= 3600
+        assert activity_of(store).quiet_seconds() >= 3600
         sqlite_database.execute("INSERT INTO one VALUES (1)")
-        assert store.quiet_seconds() < 1800
+        assert activity_of(store).quiet_seconds() < 1800
 
 
 def test_a_session_that_works_is_seen_at_once(postgres_database: PostgresDatabase) -> None:
     store = open_store(resolve_url(postgres_database.url))
     with store, psycopg.connect(postgres_database.url, autocommit=True) as other:
         working = Background(lambda: other.execute("SELECT pg_sleep(60)"))
-        await_true(lambda: store.quiet_seconds() == 0.0, "it is seen")
+        await_true(lambda: activity_of(store).quiet_seconds() == 0.0, "it is seen")
         other.cancel()
         with pytest.raises(psycopg.errors.QueryCanceled):
             working.result()
@@ -133,30 +178,31 @@ def test_a_store_counts_what_others_commit_and_its_own_batches(database: Databas
     create(database)
     fill(database, 40)
     found: list[Activity | None] = []
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
 
         def listen(event: Event) -> None:
             if isinstance(event, BatchTaken):
-                found.append(keeper.store.activity())
+                found.append(activity_of(keeper.store).read())
 
         assert sweeper(keeper, listen, pace=PACE).sweep().rules[0].counts == {"jobs": 40}
         assert None not in found
         steps = [two.changes - one.changes for one, two in pairwise(found) if one and two]
-        assert max(set(steps), key=steps.count) == keeper.store.own_activity.changes
-        before = keeper.store.activity()
+        assert max(set(steps), key=steps.count) == activity_of(keeper.store).own.changes
+        before = activity_of(keeper.store).read()
         database.execute("INSERT INTO jobs (id, status, done_at) VALUES (99, 'open', 1)")
-        after = keeper.store.activity()
+        after = activity_of(keeper.store).read()
         assert before is not None
         assert after is not None
         assert after.changes > before.changes
 
 
 @pytest.mark.parametrize("beside", ["nobody", "an application"])
-def test_pauses_are_short_beside_nobody_and_long_beside_an_application(
+def test_pauses_are_short_alone_and_long_beside_an_application(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
     monkeypatch.setattr("wane._prune.pace._QUIET_SECONDS", 1e-9)
     monkeypatch.setattr("wane._prune.others._WINDOW_SECONDS", 1e-9)
+    monkeypatch.setattr("wane._prune.batches._PROBED_SECONDS", 1e9)
     create(database)
     fill(database, 80)
     worked: list[float] = []
@@ -173,30 +219,31 @@ def test_pauses_are_short_beside_nobody_and_long_beside_an_application(
             if beside == "an application":
                 database.execute("UPDATE jobs SET beat = beat + 1 WHERE id = 80")
 
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         pace = Pace(target_seconds=10.0, first_batch=4, least_batch=4, most_batch=4, most_pause_seconds=1000.0)
         sweeper(keeper, listen, pace=pace, stop=Stop()).sweep()
     shares = sorted(work / (work + wait) for work, wait in zip(worked[3:], waited[3:], strict=False))
     assert len(shares) > 10
     # Now and then the server itself does something.
     middle = shares[len(shares) // 2]
-    assert middle == pytest.approx(0.8 if beside == "nobody" else 0.1)
+    beside_others = 0.01 if database.store == "sqlite" else 0.1
+    assert middle == pytest.approx(0.8 if beside == "nobody" else beside_others)
 
 
 def test_readers_of_a_sqlite_file_do_not_count(sqlite_database: SqliteDatabase) -> None:
     with open_store(resolve_url(sqlite_database.url)) as store:
-        before = store.activity()
+        before = activity_of(store).read()
         sqlite_database.query("SELECT * FROM sqlite_master")
-        assert store.activity() == before
+        assert activity_of(store).read() == before
 
 
 def test_readers_of_postgresql_count(postgres_database: PostgresDatabase) -> None:
     with open_store(resolve_url(postgres_database.url)) as store:
-        before = store.activity()
+        before = activity_of(store).read()
         for _ in range(20):
             postgres_database.query("SELECT 1")
         postgres_database.query("SELECT pg_stat_force_next_flush()")
-        after = store.activity()
+        after = activity_of(store).read()
         assert before is not None
         assert after is not None
         assert after.transactions - before.transactions > 20

@@ -77,6 +77,7 @@ def test_it_is_part_of_the_callers_transaction(database: Database) -> None:
         connection = database.connect()
         connection.execute("BEGIN")
         keeper.prune("events", states=["done"], older_than=1_750_000_000, limit=8, connection=connection)
+        assert connection.execute("SELECT count(*) FROM outbox").fetchall() != [(0,)]
         connection.execute("ROLLBACK")
         assert written(database) == []
         assert database.query("SELECT count(*) FROM events") == [(20,)]

@@ -54,28 +54,28 @@ def fill(database: Database, *, queues: bool = False) -> None:
         insert(database, "job", "id, at_ms, queue", (50, ago(90), "no such queue"), (51, ago(90), None))
 
 
-def left(kept: Keeping) -> set[int]:
-    return set(ROWS) - set(kept.ids())
+def left(opened: Keeping) -> set[int]:
+    return set(ROWS) - set(opened.ids())
 
 
 @pytest.mark.parametrize("queues", [False, True])
 def test_a_row_stays_as_long_as_it_says_and_never_shorter_than_the_rule(database: Database, queues: bool) -> None:
     fill(database, queues=queues)
-    with keeping(database, aged(IN_QUEUE if queues else IN_ROW)) as kept:
-        [step] = kept.keeper.plan().steps
+    with keeping(database, aged(IN_QUEUE if queues else IN_ROW)) as opened:
+        [step] = opened.keeper.plan().steps
         assert step.due == Count(3)
-        kept.keeper.enable()
-        [swept] = kept.keeper.sweep(pace=Pace(1.0, 1.0, 1, 1, 1)).rules
-        assert (swept.counts, left(kept)) == ({"job": 3}, DUE)
-        assert {50, 51} <= set(kept.ids()) or not queues
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep(pace=Pace(1.0, 1.0, 1, 1, 1)).rules
+        assert (swept.counts, left(opened)) == ({"job": 3}, DUE)
+        assert {50, 51} <= set(opened.ids()) or not queues
 
 
 @pytest.mark.parametrize("queues", [False, True])
 def test_why_says_when_the_own_window_of_a_row_ends(database: Database, queues: bool) -> None:
     fill(database, queues=queues)
-    with keeping(database, aged(IN_QUEUE if queues else IN_ROW)) as kept:
-        kept.keeper.enable()
-        found = {n: kept.keeper.why("job", n) for n in ROWS}
+    with keeping(database, aged(IN_QUEUE if queues else IN_ROW)) as opened:
+        opened.keeper.enable()
+        found = {n: opened.keeper.why("job", n) for n in ROWS}
         verdicts = {n: one.verdict for n, one in found.items()}
         waiting = {3: RowVerdict.WAITING, 8: RowVerdict.WAITING}
         assert verdicts == dict.fromkeys(ROWS, RowVerdict.RETAINED) | dict.fromkeys(DUE, RowVerdict.DUE) | waiting
@@ -89,33 +89,33 @@ def test_why_says_when_the_own_window_of_a_row_ends(database: Database, queues: 
 def test_followers_leave_with_rows_whose_window_has_passed(database: Database) -> None:
     fill(database)
     notes(database, (1, 1, "x"), (2, 3, "x"), foreign_key="job (id)")
-    with keeping(database, aged(followers=[follower("note.job_id")])) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 3, "note": 1}
-        assert (left(kept), kept.ids("note")) == (DUE, [2])
+    with keeping(database, aged(followers=[follower("note.job_id")])) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 3, "note": 1}
+        assert (left(opened), opened.ids("note")) == (DUE, [2])
 
 
 def test_windows_count_from_the_time_that_counts(database: Database) -> None:
     fill(database)
     database.execute("UPDATE job SET b_ms = ? WHERE id = 1", (ago(10),))  # Its window is 20 days.
     chosen = Time("at_ms", Unit.MILLISECONDS, beside=("b_ms",), pick=Pick.LATEST)
-    with keeping(database, aged(time=chosen)) as kept:
-        kept.keeper.prune("job", rule="old", limit=100)
-        assert left(kept) == DUE - {1}
+    with keeping(database, aged(time=chosen)) as opened:
+        opened.keeper.prune("job", rule="old", limit=100)
+        assert left(opened) == DUE - {1}
 
 
 def test_an_explicit_prune_respects_windows_of_rows(database: Database) -> None:
     fill(database)
-    with keeping(database, aged()) as kept:
-        pruned = kept.keeper.prune("job", older_than=timestamp(ago(7.5)), limit=100)
-        assert (pruned.rows, left(kept)) == (1, {1})  # Windows count back from the cutoff.
+    with keeping(database, aged()) as opened:
+        pruned = opened.keeper.prune("job", older_than=timestamp(ago(7.5)), limit=100)
+        assert (pruned.rows, left(opened)) == (1, {1})  # Windows count back from the cutoff.
 
 
 def test_sqlite_texts_are_no_windows(sqlite_database: SqliteDatabase) -> None:
     fill(sqlite_database)
     sqlite_database.execute("UPDATE job SET days = 'twenty' WHERE id = 1")
-    with keeping(sqlite_database, aged()) as kept:
-        kept.keeper.prune("job", rule="old", limit=100)
-        assert left(kept) == DUE - {1}
+    with keeping(sqlite_database, aged()) as opened:
+        opened.keeper.prune("job", rule="old", limit=100)
+        assert left(opened) == DUE - {1}
 
 
 @pytest.mark.parametrize("queues", [False, True])
@@ -139,23 +139,23 @@ def test_the_functions_in_the_database_take_the_same_rows(
     if encoding == "text":
         postgres_database.execute("UPDATE job SET at_ms = 'yesterday' WHERE id = 9")
     due = DUE - ({9} if encoding == "text" else set())
-    with keeping(postgres_database, aged(IN_QUEUE if queues else IN_ROW, time)) as kept:
-        assert install(kept.keeper).refused == ()
+    with keeping(postgres_database, aged(IN_QUEUE if queues else IN_ROW, time)) as opened:
+        assert install(opened.keeper).refused == ()
         [(found,)] = postgres_database.query("SELECT due FROM wane.v_queue_retention_pressure WHERE tbl = 'job'")
         assert found == len(due)
-        assert kept.keeper.plan().due == len(due)
+        assert opened.keeper.plan().due == len(due)
         [(answer,)] = postgres_database.query("SELECT wane.prune('job', 'old', 1)")
-        assert (answer["rows"], len(left(kept))) == (1, 1)
-        assert kept.keeper.prune("job", rule="old", limit=100).rows == len(due) - 1
-        assert left(kept) == due
+        assert (answer["rows"], len(left(opened))) == (1, 1)
+        assert opened.keeper.prune("job", rule="old", limit=100).rows == len(due) - 1
+        assert left(opened) == due
 
 
 def test_a_row_that_becomes_due_old_is_not_late(database: Database) -> None:
     fill(database)
-    with keeping(database, aged()) as kept:
-        kept.keeper.enable()
-        kept.keeper.sweep()
+    with keeping(database, aged()) as opened:
+        opened.keeper.enable()
+        opened.keeper.sweep()
         insert(database, "job", "id, at_ms, days", (60, ago(40), 39))
-        [job] = [one for one in kept.keeper.health().tables if one.pressure.table == "job"]
+        [job] = [one for one in opened.keeper.health().tables if one.pressure.table == "job"]
         assert job.rules[0].due == Count(1)
         assert (job.late_seconds or 0.0) < timedelta(minutes=5).total_seconds()

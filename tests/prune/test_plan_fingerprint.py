@@ -97,6 +97,7 @@ PROSE = {
     (Contract, "windows"),
     (Contract, "strict"),
     (Contract, "archive_url"),
+    (Contract, "archive_shared"),
     (Contract, "budget"),
     (Contract, "sweep"),
     (Contract, "queue"),
@@ -124,10 +125,10 @@ def changes(value: Any) -> Iterator[tuple[str, bool, Any]]:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             before = getattr(value, field.name)
-            place = f"{type(value).__name__}.{field.name}"
+            path = f"{type(value).__name__}.{field.name}"
             prose = (type(value), field.name) in PROSE
             for what, inner_prose, after in changes(before):
-                yield f"{place} {what}", prose or inner_prose, dataclasses.replace(value, **{field.name: after})
+                yield f"{path} {what}", prose or inner_prose, dataclasses.replace(value, **{field.name: after})
     elif isinstance(value, tuple):
         for number, one in enumerate(value):
             yield f"[{number}] left out", False, value[:number] + value[number + 1 :]
@@ -176,8 +177,8 @@ def test_every_promise_changes_it_and_no_prose_does(contract: Contract) -> None:
 
 
 def test_forever_is_another_promise_than_any_duration(contract: Contract) -> None:
-    [kept] = contract.archive
-    changed = dataclasses.replace(contract, archive=(dataclasses.replace(kept, keep=FOREVER),))
+    [archive] = contract.archive
+    changed = dataclasses.replace(contract, archive=(dataclasses.replace(archive, keep=FOREVER),))
     assert fingerprint(changed) != fingerprint(contract)
 
 

@@ -53,13 +53,13 @@ def large(database: Database, *tables: Table) -> Iterator[Keeping]:
     database.execute("CREATE INDEX job_time ON job (at_ms, id)")
     database.execute("CREATE INDEX note_job ON note (job_id)")
     database.execute("ANALYZE")
-    with keeping(database, *tables) as kept:
-        yield kept
+    with keeping(database, *tables) as opened:
+        yield opened
 
 
-def selection(kept: Keeping, name: str = "old") -> Selection:
-    declared = kept.keeper.contract.tables[0]
-    return Bindings(kept.keeper.store, kept.keeper.contract).selection(declared, declared.rule(name))
+def selection(opened: Keeping, name: str = "old") -> Selection:
+    declared = opened.keeper.contract.tables[0]
+    return Bindings(opened.keeper.store, opened.keeper.contract).selection(declared, declared.rule(name))
 
 
 def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -68,11 +68,11 @@ def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(inner)
 
 
-def check(kept: Keeping, statement: Statement) -> None:
+def check(opened: Keeping, statement: Statement) -> None:
     """Run the statement, then undo it, and return what it read."""
-    store, database = kept.keeper.store, kept.database
+    store, database = opened.keeper.store, opened.database
     if database.store == "sqlite":
-        plan = store.explain(statement)
+        plan = store.planner.explain(statement)
         lines = [line.strip() for line in plan.splitlines()]
         scans = [line for line in lines if re.match(r"SCAN (t|n|g|f\d|d|job|note)\b", line)]
         assert scans == [], plan
@@ -105,7 +105,7 @@ def check(kept: Keeping, statement: Statement) -> None:
     for node in nodes(answer["Plan"]):
         removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
         read = (node["Actual Rows"] + removed) * node["Actual Loops"]
-        assert read <= TOUCHED, (node["Node Type"], read, store.explain(statement))
+        assert read <= TOUCHED, (node["Node Type"], read, store.planner.explain(statement))
 
 
 def now() -> datetime:
@@ -115,8 +115,8 @@ def now() -> datetime:
 class Filled:
     """The statements of a rule, filled."""
 
-    def __init__(self, kept: Keeping, bound: Selection, at: datetime) -> None:
-        self.rule = statements_of(rows_of(kept.keeper.store), bound)
+    def __init__(self, opened: Keeping, bound: Selection, at: datetime) -> None:
+        self.rule = statements_of(rows_of(opened.keeper.store), bound)
         self.bound, self.at = bound, at
 
     def __call__(self, statement: Statement | None, **values: Any) -> Statement:
@@ -124,25 +124,25 @@ class Filled:
         return self.rule.fill(statement, self.bound, self.at, **{"limit": BATCH, "follower_limit": BATCH} | values)
 
 
-def check_ranges(kept: Keeping, floor: tuple[object, ...] | None = None, rule: str = "old") -> None:
+def check_ranges(opened: Keeping, floor: tuple[object, ...] | None = None, rule: str = "old") -> None:
     """Batches by their position: two or three of them, each behind the one before, with the same texts."""
-    bound = selection(kept, rule)
-    filled = Filled(kept, bound, now())
+    bound = selection(opened, rule)
+    filled = Filled(opened, bound, now())
     edge = None
-    if filled.rule.edge is not None and kept.database.store == "sqlite":
-        check(kept, filled(filled.rule.edge))
-        [edge] = kept.keeper.store.read(filled(filled.rule.edge), 10)
+    if filled.rule.edge is not None and opened.database.store == "sqlite":
+        check(opened, filled(filled.rule.edge))
+        [edge] = opened.keeper.store.read(filled(filled.rule.edge), 10)
     for _ in range(2):
-        if kept.database.store == "sqlite":
+        if opened.database.store == "sqlite":
             find = filled(filled.rule.batch_end, floor=floor, edge=edge)
-            check(kept, find)
-            assert "USE TEMP B-TREE" not in kept.keeper.store.explain(find)
-            [end] = kept.keeper.store.read(find, 10)
-            check(kept, filled(filled.rule.take_range, floor=floor, end=end, edge=edge))
+            check(opened, find)
+            assert "USE TEMP B-TREE" not in opened.keeper.store.planner.explain(find)
+            [end] = opened.keeper.store.read(find, 10)
+            check(opened, filled(filled.rule.take_range, floor=floor, end=end, edge=edge))
         else:
             take = filled(filled.rule.take_range, floor=floor)
-            check(kept, take)
-            with kept.keeper.store.transaction() as transaction:
+            check(opened, take)
+            with opened.keeper.store.transaction() as transaction:
                 [(count, found, *last)] = transaction.read(take)
             end = tuple(last)
             assert count == found == BATCH
@@ -154,33 +154,33 @@ STATE_CHOICES = pytest.mark.parametrize("when", [["done"], ["done", "failed", "l
 
 @STATE_CHOICES
 def test_rows_without_guards_are_taken_by_range(database: Database, when: list[str]) -> None:
-    with large(database, table("job", rule("old", OLD, when=when))) as kept:
-        check_ranges(kept)
+    with large(database, table("job", rule("old", OLD, when=when))) as opened:
+        check_ranges(opened)
 
 
 def test_the_last_batch_does_not_walk_beyond_what_is_due(database: Database) -> None:
     """Half of the rows are not due yet; what ends the batch stands right behind those that are."""
     week = Age(AT, timedelta(days=37))
-    with large(database, table("job", rule("old", week, when=["done"]))) as kept:
-        while kept.keeper.prune("job", rule="old", limit=1_000).rows:
+    with large(database, table("job", rule("old", week, when=["done"]))) as opened:
+        while opened.keeper.prune("job", rule="old", limit=1_000).rows:
             pass
-        assert len(kept.ids()) > ROWS // 2
+        assert len(opened.ids()) > ROWS // 2
         database.execute("DROP INDEX job_time")
         database.execute("ANALYZE")
-        filled = Filled(kept, selection(kept), now())
-        check(kept, filled(filled.rule.take_range))
+        filled = Filled(opened, selection(opened), now())
+        check(opened, filled(filled.rule.take_range))
 
 
 def test_rows_in_front_whose_time_means_nothing_are_not_walked(database: Database) -> None:
-    with large(database, table("job", rule("old", OLD, when=["done"]))) as kept:
+    with large(database, table("job", rule("old", OLD, when=["done"]))) as opened:
         database.execute("UPDATE job SET at_ms = 0 WHERE id < 16000")
         database.execute("ANALYZE")
-        check_ranges(kept)
+        check_ranges(opened)
 
 
 def test_rows_without_states_are_taken_by_range(database: Database) -> None:
-    with large(database, table("job", rule("old", OLD, when=()), state=None)) as kept:
-        check_ranges(kept)
+    with large(database, table("job", rule("old", OLD, when=()), state=None)) as opened:
+        check_ranges(opened)
 
 
 GUARDED = {
@@ -191,148 +191,150 @@ GUARDED = {
 
 @STATE_CHOICES
 @pytest.mark.parametrize("guard", ["none", "column"])
-def test_rows_with_followers_are_looked_up_and_taken_by_their_keys(
+def test_rows_with_followers_are_selected_and_taken_by_their_keys(
     database: Database, when: list[str], guard: str
 ) -> None:
     unless = GUARDED[guard]
     declared = table("job", rule("old", OLD, when=when, unless=unless, followers=[follower("note.job_id")]))
-    with large(database, declared) as kept:
-        filled = Filled(kept, selection(kept), now())
+    with large(database, declared) as opened:
+        filled = Filled(opened, selection(opened), now())
         compiled = filled.rule
         candidates = filled(compiled.candidates)
-        check(kept, candidates)
-        with kept.keeper.store.transaction() as transaction:
+        check(opened, candidates)
+        with opened.keeper.store.transaction() as transaction:
             found = transaction.execute(candidates.text, candidates.parameters)
         assert len(found) == BATCH
         keys = [row[:1] for row in found]
-        check(kept, filled(compiled.candidates, floor=found[-1][1:]))
-        check(kept, filled(compiled.recheck, keys=keys))
+        check(opened, filled(compiled.candidates, floor=found[-1][1:]))
+        check(opened, filled(compiled.recheck, keys=keys))
         [notes] = compiled.followers
-        check(kept, filled(notes.take, keys=keys))
-        check(kept, filled(notes.remaining, keys=keys))
-        check(kept, filled(notes.some, keys=keys[:1]))
+        check(opened, filled(notes.take, keys=keys))
+        check(opened, filled(notes.remaining, keys=keys))
+        check(opened, filled(notes.some, keys=keys[:1]))
         if database.store == "sqlite":
             database.execute("DELETE FROM note")
-        check(kept, filled(compiled.take, keys=keys))
+        check(opened, filled(compiled.take, keys=keys))
 
 
 def test_followers_with_followers_are_locked_and_taken_by_their_keys(database: Database) -> None:
     nested = follower("note.job_id", follower("word.note_id"))
-    with large(database, table("job", rule("old", OLD, when=["done"], followers=[nested]))) as kept:
+    with large(database, table("job", rule("old", OLD, when=["done"], followers=[nested]))) as opened:
         database.execute("CREATE TABLE word (id integer NOT NULL PRIMARY KEY, note_id integer REFERENCES note (id))")
         database.execute("CREATE INDEX word_note ON word (note_id)")
         database.execute("INSERT INTO word SELECT id, id FROM note WHERE id % 2 = 0")
         database.execute("ANALYZE")
-        bound = selection(kept)
-        filled = Filled(kept, bound, now())
-        keys = [row[:1] for row in kept.keeper.store.read(filled(filled.rule.candidates), 10)]
+        bound = selection(opened)
+        filled = Filled(opened, bound, now())
+        keys = [row[:1] for row in opened.keeper.store.read(filled(filled.rule.candidates), 10)]
         [notes] = (one for one in filled.rule.followers if one.childless)
         some = filled(notes.some, keys=keys[:1])
-        check(kept, some)
-        with kept.keeper.store.transaction() as transaction:
+        check(opened, some)
+        with opened.keeper.store.transaction() as transaction:
             found = transaction.execute(some.text, some.parameters)
         assert found
-        check(kept, filled(notes.childless, keys=found))
+        check(opened, filled(notes.childless, keys=found))
         if database.store == "postgres":
-            check(kept, filled(notes.lock, keys=keys))
-            check(kept, read_stamps(bound))
+            check(opened, filled(notes.lock, keys=keys))
+            check(opened, read_stamps(bound))
 
 
 @STATE_CHOICES
 def test_guarded_rows_probe_what_saves_them(database: Database, when: list[str]) -> None:
     """Every job but each fifth is free; the walk passes the saved ones and ends after a batch."""
-    with large(database, table("job", rule("old", OLD, when=when, unless=[referenced_by("note.job_id")]))) as kept:
+    with large(database, table("job", rule("old", OLD, when=when, unless=[referenced_by("note.job_id")]))) as opened:
         database.execute("DELETE FROM note WHERE id % 5 <> 0")
         database.execute("ANALYZE")
         if database.store == "sqlite":
-            check_ranges(kept)
-        filled = Filled(kept, selection(kept), now())
+            check_ranges(opened)
+        filled = Filled(opened, selection(opened), now())
         compiled = filled.rule
         candidates = filled(compiled.candidates)
-        check(kept, candidates)
-        with kept.keeper.store.transaction() as transaction:
+        check(opened, candidates)
+        with opened.keeper.store.transaction() as transaction:
             keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
-        check(kept, filled(compiled.recheck, keys=keys))
-        check(kept, filled(compiled.take, keys=keys))
+        check(opened, filled(compiled.recheck, keys=keys))
+        check(opened, filled(compiled.take, keys=keys))
 
 
 def test_holds_cost_no_walk(database: Database) -> None:
-    with large(database, table("job", rule("old", OLD, when=["done"], followers=[follower("note.job_id")]))) as kept:
+    with large(database, table("job", rule("old", OLD, when=["done"], followers=[follower("note.job_id")]))) as opened:
         for number in range(0, 40, 4):
-            kept.keeper.hold("job", {"id": number}, reason="a test")
-            kept.keeper.hold("note", {"id": number}, reason="a test")
+            opened.keeper.hold("job", {"id": number}, reason="a test")
+            opened.keeper.hold("note", {"id": number}, reason="a test")
         database.execute("ANALYZE")
-        filled = Filled(kept, selection(kept), now())
+        filled = Filled(opened, selection(opened), now())
         compiled = filled.rule
         candidates = filled(compiled.candidates)
-        check(kept, candidates)
-        with kept.keeper.store.transaction() as transaction:
+        check(opened, candidates)
+        with opened.keeper.store.transaction() as transaction:
             keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
         assert keys[0] == ((40,) if database.store == "sqlite" else ("40",))
-        check(kept, filled(compiled.recheck, keys=keys))
-        check(kept, filled(compiled.take, keys=keys))
+        check(opened, filled(compiled.recheck, keys=keys))
+        check(opened, filled(compiled.take, keys=keys))
 
 
 def test_marks_are_taken_by_their_keys(database: Database) -> None:
-    with large(database, table("job", rule("old", OLD, when=["done"], then=Mark("cleaned")))) as kept:
-        filled = Filled(kept, selection(kept), now())
+    with large(database, table("job", rule("old", OLD, when=["done"], then=Mark("cleaned")))) as opened:
+        filled = Filled(opened, selection(opened), now())
         compiled = filled.rule
         candidates = filled(compiled.candidates)
-        check(kept, candidates)
-        with kept.keeper.store.transaction() as transaction:
+        check(opened, candidates)
+        with opened.keeper.store.transaction() as transaction:
             keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
-        check(kept, filled(compiled.take, keys=keys))
+        check(opened, filled(compiled.take, keys=keys))
 
 
-def test_a_cap_walks_its_room_and_a_batch(database: Database) -> None:
+def test_a_cap_walks_the_rows_it_allows_and_a_batch(database: Database) -> None:
     """What stays is counted off the index once; what is beyond is not."""
     declared = table("job", rule("cap", Cap(AT, 500), when=["done"]), live=["queued"])
-    with large(database, declared) as kept:
-        check_ranges(kept, rule="cap")
+    with large(database, declared) as opened:
+        check_ranges(opened, rule="cap")
 
 
 @pytest.mark.parametrize("name", ["consume", "discard"])
 def test_a_single_row_is_found_by_its_key(database: Database, name: str) -> None:
-    with large(database, table("job", rule("old", OLD, when=["done"]))) as kept:
-        bound, queries = selection(kept), queries_of(kept.keeper.store)
+    with large(database, table("job", rule("old", OLD, when=["done"]))) as opened:
+        bound, queries = selection(opened), queries_of(opened.keeper.store)
         database.execute("DELETE FROM note WHERE job_id = 7")
-        check(kept, queries.remove(bound, {"id": 7}, now() if name == "consume" else None))
+        check(opened, queries.remove(bound, {"id": 7}, now() if name == "consume" else None))
 
 
 def test_a_batch_does_not_walk_again_over_saved_rows_in_front_of_it(database: Database) -> None:
-    with large(database, table("job", rule("old", OLD, when=["done"], unless=[referenced_by("note.job_id")]))) as kept:
-        bound, store, at = selection(kept), kept.keeper.store, now()
-        unguarded = Filled(kept, replace(bound, guards=()), at)
+    with large(
+        database, table("job", rule("old", OLD, when=["done"], unless=[referenced_by("note.job_id")]))
+    ) as opened:
+        bound, store, at = selection(opened), opened.keeper.store, now()
+        unguarded = Filled(opened, replace(bound, guards=()), at)
         *_, (_, *floor) = store.read(unguarded(unguarded.rule.candidates, limit=4_000), 10)
         database.execute("DELETE FROM note WHERE job_id > 16200")
         database.execute("ANALYZE")
-        filled = Filled(kept, bound, at)
-        check(kept, filled(filled.rule.candidates, floor=floor))
+        filled = Filled(opened, bound, at)
+        check(opened, filled(filled.rule.candidates, floor=floor))
         if database.store == "sqlite":
-            check_ranges(kept, tuple(floor))
+            check_ranges(opened, tuple(floor))
 
 
 @pytest.mark.parametrize("pick", [Pick.FIRST, Pick.LATEST])
 def test_rows_whose_time_is_in_one_of_two_columns_are_found_along_both_indexes(database: Database, pick: Pick) -> None:
     time = replace(AT, beside=("resolved_ms",), pick=pick)
-    with large(database, table("job", rule("old", Age(time, timedelta(days=1)), when=["done"]))) as kept:
+    with large(database, table("job", rule("old", Age(time, timedelta(days=1)), when=["done"]))) as opened:
         database.execute("UPDATE job SET resolved_ms = at_ms + 5")
         database.execute("UPDATE job SET at_ms = NULL WHERE id % 8 = 0")
         partial = "(state, resolved_ms, id) WHERE at_ms IS NULL"
         whole = "(state, at_ms, resolved_ms, id)"
         database.execute(f"CREATE INDEX job_resolved ON job {whole if database.store == 'sqlite' else partial}")
         database.execute("ANALYZE")
-        filled = Filled(kept, selection(kept), now())
+        filled = Filled(opened, selection(opened), now())
         found: list[Any] = []
         for _ in range(2):
             candidates = filled(filled.rule.candidates, floor=found[-1][1:] if found else None)
-            check(kept, candidates)
-            found = kept.keeper.store.read(candidates, 10)
+            check(opened, candidates)
+            found = opened.keeper.store.read(candidates, 10)
             assert len(found) == BATCH
-        check(kept, filled(filled.rule.take, keys=[row[:1] for row in found]))
+        check(opened, filled(filled.rule.take, keys=[row[:1] for row in found]))
 
 
-def test_a_cap_by_key_walks_its_room_and_a_batch(postgres_database: PostgresDatabase) -> None:
+def test_a_cap_by_key_walks_the_rows_it_allows_and_a_batch(postgres_database: PostgresDatabase) -> None:
     """SQLite's table is in the order of its key, so that what it calls a scan of the table ends after its room."""
-    with large(postgres_database, table("job", rule("cap", Cap(None, 500, by="id"), when=()), state=None)) as kept:
-        check_ranges(kept, rule="cap")
+    with large(postgres_database, table("job", rule("cap", Cap(None, 500, by="id"), when=()), state=None)) as opened:
+        check_ranges(opened, rule="cap")

@@ -106,7 +106,7 @@ def fill(database: Database, key: str | None) -> None:
 
 
 @contextmanager
-def traced(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def traced(opened: Keeping, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Collect every statement over users' tables that the driver is given."""
     ran: list[str] = []
 
@@ -123,19 +123,19 @@ def traced(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 
     with monkeypatch.context() as patch:
         patch.setattr(psycopg.Cursor, "execute", recorded)
-        if isinstance(kept.keeper.store, SqliteStore):
-            kept.keeper.store._connection.set_trace_callback(hear)
+        if isinstance(opened.keeper.store, SqliteStore):
+            opened.keeper.store._connection.set_trace_callback(hear)
         yield ran
 
 
-def sweep(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def sweep(opened: Keeping, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Sweep in batches of a few rows, and return what ran once the rule was bound."""
-    keeper = kept.keeper
+    keeper = opened.keeper
     keeper.enable()
     sweeper = Sweeper(keeper.store, keeper.contract, pace=PACE, unattended=False)
     [declared] = keeper.contract.tables
     sweeper.bindings.selection(declared, declared.rules[0])
-    with traced(kept, monkeypatch) as ran:
+    with traced(opened, monkeypatch) as ran:
         [swept] = sweeper.sweep().rules
     assert swept.batches > 1, swept
     return ran
@@ -155,20 +155,20 @@ def matches(shown: StepStatement, ran: str, database: Database) -> bool:
     return re.search("(wane_\\w+|'[^']*'|[0-9]+|ARRAY.*?])".join(map(re.escape, written)), ran) is not None
 
 
-def check(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    [step] = kept.keeper.plan(explain=True).steps
+def check(opened: Keeping, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    [step] = opened.keeper.plan(explain=True).steps
     assert all("\n" in one.text or len(one.text) < 120 for one in step.statements)
-    ran = sweep(kept, monkeypatch)
+    ran = sweep(opened, monkeypatch)
     order = []
     for text in ran:
-        found = [n for n, one in enumerate(step.statements) if matches(one, text, kept.database)]
+        found = [n for n, one in enumerate(step.statements) if matches(one, text, opened.database)]
         assert found, text
         order += found if text.startswith(CREATES) else found[:1]
     first = list(dict.fromkeys(order))
     expected = {n for n, one in enumerate(step.statements) if not one.purpose.startswith("if ")}
     # Each runs after all that are shown before it; those that depend on what was found may first run in a later batch.
-    for place, n in enumerate(first):
-        assert {m for m in expected if m < n} <= set(first[:place]), [step.statements[n].purpose for n in order]
+    for position, n in enumerate(first):
+        assert {m for m in expected if m < n} <= set(first[:position]), [step.statements[n].purpose for n in order]
     conditional = [n for n in first if n not in expected]
     assert conditional == sorted(conditional), [step.statements[n].purpose for n in order]
     assert expected <= set(order), [step.statements[n].purpose for n in expected - set(order)]
@@ -188,8 +188,8 @@ def test_what_runs_is_what_is_shown(
     elif name not in ("followers", "nested followers", "child", "parent", "window elsewhere"):
         database.execute("DELETE FROM word")
         database.execute("DELETE FROM note")
-    with keeping(database, RULES[name]) as kept:
-        check(kept, monkeypatch)
+    with keeping(database, RULES[name]) as opened:
+        check(opened, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["states", "guard", "followers", "nested followers"])
@@ -204,8 +204,8 @@ def test_what_a_function_runs_is_what_is_shown(
         postgres_database.execute("DELETE FROM note")
     if name == "states":
         postgres_database.execute("DROP TABLE note")
-    with keeping(postgres_database, RULES[name]) as kept:
-        ran = check(kept, monkeypatch)
+    with keeping(postgres_database, RULES[name]) as opened:
+        ran = check(opened, monkeypatch)
         assert sum(text.startswith(CREATES) for text in ran) == 1
 
 
@@ -214,18 +214,18 @@ def test_what_runs_beside_holds_is_what_is_shown(
     database: Database, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(database, None)
-    with keeping(database, RULES[name]) as kept:
-        kept.keeper.hold("job", {"id": 0}, reason="a test")
-        check(kept, monkeypatch)
-        assert 0 in kept.ids()
+    with keeping(database, RULES[name]) as opened:
+        opened.keeper.hold("job", {"id": 0}, reason="a test")
+        check(opened, monkeypatch)
+        assert 0 in opened.ids()
 
 
 def test_what_moves_rows_inside_the_database_is_what_is_shown(
     postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(postgres_database, "job (id)")
-    with keeping(postgres_database, table("job", rule("r", then=ToColdTier("archive"), followers=[NESTED]))) as kept:
-        check(kept, monkeypatch)
+    with keeping(postgres_database, table("job", rule("r", then=ToColdTier("archive"), followers=[NESTED]))) as opened:
+        check(opened, monkeypatch)
 
 
 @pytest.mark.parametrize("valid", [True, False])
@@ -238,8 +238,8 @@ def test_what_takes_rows_by_texts_of_times_is_what_is_shown(
     if not valid:
         sqlite_database.execute("UPDATE job SET done_at = '2020-01-05T99:00:00Z' WHERE id = 3")
     declared = table("job", rule("r", Age(Time("done_at", Unit.ISO), WEEK), when=()), state=None)
-    with keeping(sqlite_database, declared) as kept:
-        check(kept, monkeypatch)
+    with keeping(sqlite_database, declared) as opened:
+        check(opened, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -248,10 +248,10 @@ def test_what_takes_rows_by_texts_of_times_is_what_is_shown(
 def test_no_function_is_in_what_takes_a_batch_on_sqlite(sqlite_database: SqliteDatabase, name: str) -> None:
     """With one, even one that is never called, SQLite copies every page that the statement changes."""
     fill(sqlite_database, None)
-    with keeping(sqlite_database, RULES[name]) as kept:
-        [step] = kept.keeper.plan(explain=True).steps
+    with keeping(sqlite_database, RULES[name]) as opened:
+        [step] = opened.keeper.plan(explain=True).steps
         [take] = [one for one in step.statements if one.purpose == "take the batch"]
-        store = kept.keeper.store
+        store = opened.keeper.store
         assert isinstance(store, SqliteStore)
         program = store._connection.execute(f"EXPLAIN {take.text}", take.parameters).fetchall()
         assert [row for row in program if row[1] == "Delete"]

@@ -80,27 +80,27 @@ def test_a_very_long_sweep_is_foreseen_at_once() -> None:
 
 def test_before_its_first_sweep_it_is_unknown_and_the_budget_of_rows_is_not(database: Database) -> None:
     jobs(database, *((n, "done", ago(9)) for n in range(30)))
-    with keeping(database, table("job", rule(budget=Budget(rows=20)))) as kept:
-        [step] = kept.keeper.plan().steps
+    with keeping(database, table("job", rule(budget=Budget(rows=20)))) as opened:
+        [step] = opened.keeper.plan().steps
         assert step.takes is None
         assert step.stop == BudgetStop("rows", 20, 20, 2, "table.job.rule.old.budget.rows")
 
 
 def test_it_is_learned_from_the_latest_sweeps_of_the_rule(database: Database) -> None:
     jobs(database, *((n, "done", ago(9)) for n in range(1_200)))
-    with keeping(database) as kept:
-        kept.keeper.enable()
-        kept.keeper.sweep(approve=["job.old"], budget=Budget(rows=200), pace=FAST)
-        [step] = kept.keeper.plan().steps
+    with keeping(database) as opened:
+        opened.keeper.enable()
+        opened.keeper.sweep(approve=["job.old"], budget=Budget(rows=200), pace=FAST)
+        [step] = opened.keeper.plan().steps
         assert step.takes is not None
         assert (step.takes.exactness, step.takes.sweeps, step.stop) == (Exactness.ESTIMATE, 1, None)
         assert 0 < step.takes.low_seconds <= step.takes.high_seconds < 600
-        with kept.keeper.store.transaction() as transaction:
+        with opened.keeper.store.transaction() as transaction:
             slow = AuditEntry(
-                "prune", "job", "tester", {}, {"job": 200}, kept.keeper.store.now(), "old", "r", seconds=100
+                "prune", "job", "tester", {}, {"job": 200}, opened.keeper.store.now(), "old", "r", seconds=100
             )
             Ledger.of(transaction).record(slow)
-        [step] = kept.keeper.plan().steps
+        [step] = opened.keeper.plan().steps
         assert step.takes is not None
         assert (step.takes.sweeps, step.takes.high_seconds > 60) == (2, True)
         assert step.stop is not None
@@ -108,6 +108,6 @@ def test_it_is_learned_from_the_latest_sweeps_of_the_rule(database: Database) ->
             *("seconds", 60),
             "table.job.rule.old.budget.seconds",
         )
-        kept.keeper.sweep(approve=["job.old"], pace=FAST)
-        [step] = kept.keeper.plan().steps
+        opened.keeper.sweep(approve=["job.old"], pace=FAST)
+        [step] = opened.keeper.plan().steps
         assert (step.takes, step.stop) == (None, None)

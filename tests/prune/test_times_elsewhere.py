@@ -48,33 +48,33 @@ def fill(database: Database, key: str = "REFERENCES job (id)") -> None:
     insert(database, "job", "id, state", (99, "queued"))
 
 
-def left(kept: Keeping) -> set[int]:
-    return {*EVENTS, 99} - set(kept.ids())
+def left(opened: Keeping) -> set[int]:
+    return {*EVENTS, 99} - set(opened.ids())
 
 
 @pytest.mark.parametrize("key", ["REFERENCES job (id)", ""])
 def test_a_row_is_as_old_as_its_latest_child(database: Database, key: str) -> None:
     fill(database, key)
-    with keeping(database, aged()) as kept:
-        [note] = [one.message for one in kept.keeper.check() if one.code == "never-due"]
+    with keeping(database, aged()) as opened:
+        [note] = [one.message for one in opened.keeper.check() if one.code == "never-due"]
         assert note == "2 of its rows have no row of event with a usable time, and stay until they have one"
-        [step] = kept.keeper.plan().steps
+        [step] = opened.keeper.plan().steps
         assert (step.due, step.followers, step.oldest) == (Count(3), {"event": Count(5)}, None)
-        assert kept.keeper.prune("job", rule="old", limit=3).counts == {"job": 1, "event": 2}
-        assert left(kept) == {1}
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 2, "event": 3}
-        assert left(kept) == DUE
+        assert opened.keeper.prune("job", rule="old", limit=3).counts == {"job": 1, "event": 2}
+        assert left(opened) == {1}
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 2, "event": 3}
+        assert left(opened) == DUE
         assert database.query("SELECT DISTINCT job_id FROM event ORDER BY job_id") == [(2,), (4,), (6,)]
-        assert kept.keeper.prune("job", rule="old", limit=100).rows == 0
+        assert opened.keeper.prune("job", rule="old", limit=100).rows == 0
 
 
 def test_a_sweep_walks_the_rows_by_their_keys(database: Database) -> None:
     fill(database, "")
-    with keeping(database, aged(follow=False)) as kept:
-        kept.keeper.enable()
-        [swept] = kept.keeper.sweep(pace=Pace(1.0, 1.0, 1, 1, 1)).rules
-        assert (swept.counts, left(kept)) == ({"job": 3}, DUE)
-        assert kept.trail()[0].rows == 3
+    with keeping(database, aged(follow=False)) as opened:
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep(pace=Pace(1.0, 1.0, 1, 1, 1)).rules
+        assert (swept.counts, left(opened)) == ({"job": 3}, DUE)
+        assert opened.trail()[0].rows == 3
 
 
 @pytest.mark.parametrize("children", [1, 5])
@@ -86,10 +86,10 @@ def test_a_row_with_more_children_than_fit_never_loses_its_time_before_it_leaves
     database.execute("DELETE FROM event")
     insert(database, "event", "id, job_id, at_ms", *((n, 2, ago(9)) for n in range(children)))
     insert(database, "event", "id, job_id", (50, 2))
-    with keeping(database, aged()) as kept:
+    with keeping(database, aged()) as opened:
         for _ in range(30):
-            kept.keeper.prune("job", rule="old", limit=most)
-        assert left(kept) == (set() if most == 1 else {2})
+            opened.keeper.prune("job", rule="old", limit=most)
+        assert left(opened) == (set() if most == 1 else {2})
         rest = database.query("SELECT count(*) FROM event")[0][0]
         assert rest == (1 if most == 1 else 0)
 
@@ -97,15 +97,15 @@ def test_a_row_with_more_children_than_fit_never_loses_its_time_before_it_leaves
 def test_a_childs_value_that_is_no_time_keeps_the_row(database: Database) -> None:
     fill(database)
     insert(database, "event", "id, job_id, at_ms", (50, 1, 17))
-    with keeping(database, aged()) as kept:
-        kept.keeper.prune("job", rule="old", limit=100)
-        assert left(kept) == DUE - {1}
+    with keeping(database, aged()) as opened:
+        opened.keeper.prune("job", rule="old", limit=100)
+        assert left(opened) == DUE - {1}
 
 
 def test_why_shows_the_time_in_the_other_table(database: Database) -> None:
     fill(database)
-    with keeping(database, aged()) as kept:
-        waits, timeless = kept.keeper.why("job", 6), kept.keeper.why("job", 3)
+    with keeping(database, aged()) as opened:
+        waits, timeless = opened.keeper.why("job", 6), opened.keeper.why("job", 3)
         assert waits.summary.endswith(", 7d after the latest event.at_ms")
         values = {one.kind: one.values for one in waits.rules[0].conditions}
         assert values["time"] == values["bound"] == {"the latest event.at_ms": ago(1)}
@@ -116,9 +116,9 @@ def test_why_shows_the_time_in_the_other_table(database: Database) -> None:
 
 def test_an_explicit_prune_has_its_own_cutoff(database: Database) -> None:
     fill(database)
-    with keeping(database, aged()) as kept:
-        pruned = kept.keeper.prune("job", states=["done"], older_than=timestamp(ago(8.5)), limit=100)
-        assert (pruned.counts["job"], left(kept)) == (2, {1, 5})
+    with keeping(database, aged()) as opened:
+        pruned = opened.keeper.prune("job", states=["done"], older_than=timestamp(ago(8.5)), limit=100)
+        assert (pruned.counts["job"], left(opened)) == (2, {1, 5})
 
 
 @pytest.mark.parametrize("bound", [Age(IN_PARENT, WEEK), Expiry(IN_PARENT)], ids=["age", "expiry"])
@@ -127,28 +127,28 @@ def test_a_row_is_as_old_as_its_parent(database: Database, bound: Age | Expiry) 
     insert(database, "owner", "id, at_ms", (1, ago(8)), (2, ago(-1)), (3, None), (4, 17))
     jobs = [(n, "done", ago(90), owner) for n, owner in enumerate((1, 1, 2, 3, 4, None, 77))]
     insert(database, "job", "id, state, at_ms, owner", *jobs)
-    with keeping(database, table("job", rule("old", bound))) as kept:
-        assert kept.keeper.prune("job", rule="old", limit=100).counts == {"job": 2}
-        assert kept.ids() == [2, 3, 4, 5, 6]
+    with keeping(database, table("job", rule("old", bound))) as opened:
+        assert opened.keeper.prune("job", rule="old", limit=100).counts == {"job": 2}
+        assert opened.ids() == [2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("key", ["REFERENCES job (id)", ""])
 def test_the_functions_in_the_database_take_the_same_rows(postgres_database: PostgresDatabase, key: str) -> None:
     fill(postgres_database, key)
-    with keeping(postgres_database, aged()) as kept:
-        assert install(kept.keeper).refused == ()
+    with keeping(postgres_database, aged()) as opened:
+        assert install(opened.keeper).refused == ()
         [(due,)] = postgres_database.query("SELECT due FROM wane.v_queue_retention_pressure WHERE tbl = 'job'")
         assert due == 3
         [(answer,)] = postgres_database.query("SELECT wane.prune('job', 'old', 3)")
-        assert (answer["counts"], left(kept)) == ({"job": 1, "event": 2}, {1})
+        assert (answer["counts"], left(opened)) == ({"job": 1, "event": 2}, {1})
         postgres_database.query("SELECT wane.prune('job', 'old', 100)")
-        assert left(kept) == DUE
+        assert left(opened) == DUE
 
 
 def test_pressure_and_health_count_what_is_due(database: Database) -> None:
     fill(database)
-    with keeping(database, aged()) as kept:
-        [found] = [one for one in kept.keeper.pressure() if one.table == "job"]
+    with keeping(database, aged()) as opened:
+        [found] = [one for one in opened.keeper.pressure() if one.table == "job"]
         assert (found.due, found.oldest) == (Count(3), None)
-        [job] = [one for one in kept.keeper.health().tables if one.pressure.table == "job"]
+        [job] = [one for one in opened.keeper.health().tables if one.pressure.table == "job"]
         assert (job.rules[0].due, job.rules[0].oldest_due) == (Count(3), None)

@@ -169,7 +169,7 @@ def test_an_index_serves_each_unit_unless_numbers_are_texts(database: Database) 
     with Keeper(loaded(TEXT.replace("UNITS", units)), open_store(resolve_url(database.url))) as keeper:
         assert found(keeper, "no-index") == []
         statement = queries_of(keeper.store).keys_due(selected(keeper), NOW, 5)
-        assert missing.fix.split('"')[1] in keeper.store.explain(statement)
+        assert missing.fix.split('"')[1] in keeper.store.planner.explain(statement)
     digits = TEXT.replace("UNITS", '["s", "iso"]')
     database.script(
         "DROP TABLE lease; CREATE TABLE lease (id bigint PRIMARY KEY, ends text); CREATE INDEX l ON lease (ends, id)"

@@ -30,33 +30,33 @@ def fill(database: Database) -> Table:
     return table("job", UNLINKED)
 
 
-def sweep(kept: Keeping) -> tuple[Outcome, str]:
-    kept.keeper.enable()
-    [swept] = kept.keeper.sweep().rules
+def sweep(opened: Keeping) -> tuple[Outcome, str]:
+    opened.keeper.enable()
+    [swept] = opened.keeper.sweep().rules
     return swept.outcome, swept.message
 
 
 def test_rows_that_a_trigger_unlinks_leave(database: Database) -> None:
     declared = fill(database)
     trigger(database, LEAVES)
-    with keeping(database, declared) as kept:
-        assert sweep(kept) == (Outcome.DONE, "")
-        assert kept.ids() == [3]
+    with keeping(database, declared) as opened:
+        assert sweep(opened) == (Outcome.DONE, "")
+        assert opened.ids() == [3]
         assert database.query("SELECT id, job_id FROM note ORDER BY id") == [(1, None), (2, 3)]
 
 
 def test_without_a_trigger_the_reference_is_unguarded(database: Database) -> None:
-    with keeping(database, fill(database)) as kept:
-        outcome, error = sweep(kept)
-        assert (outcome, kept.ids()) == (Outcome.FAILED, [1, 2, 3])
+    with keeping(database, fill(database)) as opened:
+        outcome, error = sweep(opened)
+        assert (outcome, opened.ids()) == (Outcome.FAILED, [1, 2, 3])
         assert "note.job_id refers to job" in error
 
 
 def test_a_trigger_that_unlinks_nothing_takes_nothing(database: Database) -> None:
     declared = fill(database)
     trigger(database, STAYS)
-    with keeping(database, declared) as kept:
-        outcome, error = sweep(kept)
-        assert (outcome, kept.ids()) == (Outcome.FAILED, [1, 2, 3])
+    with keeping(database, declared) as opened:
+        outcome, error = sweep(opened)
+        assert (outcome, opened.ids()) == (Outcome.FAILED, [1, 2, 3])
         assert "foreign key" in error.lower()
         assert database.query("SELECT kind FROM note ORDER BY id") == [("a",), ("b",)]

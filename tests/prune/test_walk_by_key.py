@@ -67,15 +67,15 @@ def fill(database: Database) -> None:
     database.execute("CREATE INDEX word_note ON word (note_id)")
 
 
-def sweep(kept: Keeping, pace: Pace = PACE) -> SweptRule:
-    kept.keeper.enable()
-    [swept] = Sweeper(kept.keeper.store, kept.keeper.contract, pace=pace, unattended=False).sweep().rules
+def sweep(opened: Keeping, pace: Pace = PACE) -> SweptRule:
+    opened.keeper.enable()
+    [swept] = Sweeper(opened.keeper.store, opened.keeper.contract, pace=pace, unattended=False).sweep().rules
     return swept
 
 
-def cursors(kept: Keeping) -> list[tuple[str]]:
-    own = kept.keeper.store.dialect.own_table("walk")
-    return [(str(key),) for (key,) in kept.database.query(f"SELECT last_key FROM {own}")]
+def cursors(opened: Keeping) -> list[tuple[str]]:
+    own = opened.keeper.store.dialect.own_table("walk")
+    return [(str(key),) for (key,) in opened.database.query(f"SELECT last_key FROM {own}")]
 
 
 def contents(database: Database) -> list[Sequence[object]]:
@@ -104,54 +104,54 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("name", RULES)
 def test_the_same_rows_leave_by_key_as_by_time(database: Database, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     fill(database)
-    with keeping(database, RULES[name]) as kept:
-        by_time = sweep(kept)
+    with keeping(database, RULES[name]) as opened:
+        by_time = sweep(opened)
         left = contents(database)
     database.reset()
     fill(database)
-    with keeping(database, RULES[name]) as kept, large(monkeypatch):
-        by_key = sweep(kept)
+    with keeping(database, RULES[name]) as opened, large(monkeypatch):
+        by_key = sweep(opened)
         assert contents(database) == left
         assert (by_key.outcome, by_key.counts) == (Outcome.DONE, by_time.counts)
         assert by_key.rows > 0
-        assert cursors(kept) == []
-        assert [entry.counts for entry in kept.trail() if entry.run] == [by_key.counts]
+        assert cursors(opened) == []
+        assert [entry.counts for entry in opened.trail() if entry.run] == [by_key.counts]
 
 
 def test_a_walk_goes_on_where_the_sweep_before_ended_and_comes_round(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs(database, *((n, "done", ago(30 if n > 40 else 1)) for n in range(1, 61)))
-    with keeping(database, table("job", rule(budget=Budget(batches=2)))) as kept, large(monkeypatch):
-        swept = [sweep(kept) for _ in range(5)]
+    with keeping(database, table("job", rule(budget=Budget(batches=2)))) as opened, large(monkeypatch):
+        swept = [sweep(opened) for _ in range(5)]
         assert [one.rows for one in swept] == [0, 0, 2, 14, 4], "fourteen rows are read each time, due or not"
         assert {one.outcome for one in swept} == {Outcome.BUDGET}
         insert(database, "job", "id, state, at_ms", (0, "done", ago(30)))
-        assert [sweep(kept).rows for _ in range(4)] == [0, 0, 1, 0], (
+        assert [sweep(opened).rows for _ in range(4)] == [0, 0, 1, 0], (
             "a row before the cursor leaves with the next round"
         )
-        assert kept.ids() == list(range(1, 41))
+        assert opened.ids() == list(range(1, 41))
 
 
 def test_one_sweep_comes_round_to_the_rows_before_its_cursor(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs(database, *((n, "done", ago(1)) for n in range(1, 31)))
-    with keeping(database, table("job", rule(budget=Budget(batches=2)))) as kept, large(monkeypatch):
-        assert sweep(kept).outcome is Outcome.BUDGET
+    with keeping(database, table("job", rule(budget=Budget(batches=2)))) as opened, large(monkeypatch):
+        assert sweep(opened).outcome is Outcome.BUDGET
     insert(database, "job", "id, state, at_ms", (0, "done", ago(30)), (99, "done", ago(30)))
-    with keeping(database, table("job", rule())) as kept, large(monkeypatch):
-        swept = sweep(kept)
+    with keeping(database, table("job", rule())) as opened, large(monkeypatch):
+        swept = sweep(opened)
         assert (swept.outcome, swept.rows) == (Outcome.DONE, 2)
-        assert cursors(kept) == []
+        assert cursors(opened) == []
 
 
 def test_a_walk_takes_no_more_than_its_budget(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs(database, *((n, "done", ago(30)) for n in range(5)))
-    with keeping(database, table("job", rule(budget=Budget(rows=3)))) as kept, large(monkeypatch, rows=1):
-        swept = sweep(kept)
-        assert (swept.outcome, kept.ids()) == (Outcome.BUDGET, [3, 4])
-        assert sweep(kept).rows == 2
+    with keeping(database, table("job", rule(budget=Budget(rows=3)))) as opened, large(monkeypatch, rows=1):
+        swept = sweep(opened)
+        assert (swept.outcome, opened.ids()) == (Outcome.BUDGET, [3, 4])
+        assert sweep(opened).rows == 2
 
 
 @pytest.mark.parametrize("key", ["tenant, number", "number, tenant"])
@@ -162,8 +162,8 @@ def test_a_walk_follows_keys_of_several_columns(database: Database, monkeypatch:
     )
     rows = [(f"t{n % 3}", n // 3, "done", ago(n % 14 + 0.5)) for n in range(60)]
     insert(database, "job", "tenant, number, state, at_ms", *rows)
-    with keeping(database) as kept, large(monkeypatch):
-        sweep(kept)
+    with keeping(database) as opened, large(monkeypatch):
+        sweep(opened)
     left = database.query("SELECT tenant, number FROM job ORDER BY number, tenant")
     assert left == [(tenant, number) for tenant, number, _, at in rows if at >= ago(7)]
 
@@ -174,13 +174,13 @@ def test_a_cursor_holds_blobs_and_is_void_for_another_key(
     sqlite_database.execute("CREATE TABLE job (id blob NOT NULL PRIMARY KEY, n integer UNIQUE, state text, at_ms int)")
     insert(sqlite_database, "job", "id, n, state, at_ms", *((bytes([n]), 99 - n, "done", ago(30)) for n in range(40)))
     declared = table("job", rule(budget=Budget(batches=2)))
-    with keeping(sqlite_database, declared) as kept, large(monkeypatch):
-        sweep(kept)
-        assert cursors(kept) == [('[{"hex": "0d"}]',)]
-        sweep(kept)
-        assert kept.ids()[0] == bytes([28])
-    with keeping(sqlite_database, replace(declared, key=("n",))) as kept, large(monkeypatch):
-        assert sweep(kept, replace(PACE, first_batch=20, most_batch=20)).rows == 12
+    with keeping(sqlite_database, declared) as opened, large(monkeypatch):
+        sweep(opened)
+        assert cursors(opened) == [('[{"hex": "0d"}]',)]
+        sweep(opened)
+        assert opened.ids()[0] == bytes([28])
+    with keeping(sqlite_database, replace(declared, key=("n",))) as opened, large(monkeypatch):
+        assert sweep(opened, replace(PACE, first_batch=20, most_batch=20)).rows == 12
 
 
 def test_rows_with_many_followers_leave_over_several_batches(
@@ -188,17 +188,17 @@ def test_rows_with_many_followers_leave_over_several_batches(
 ) -> None:
     jobs(database, *((n, "done", ago(30)) for n in range(12)))
     notes(database, *((n, n % 2, "x") for n in range(40)))
-    with keeping(database, table("job", rule(followers=[follower("note.job_id")]))) as kept, large(monkeypatch):
-        swept = sweep(kept)
+    with keeping(database, table("job", rule(followers=[follower("note.job_id")]))) as opened, large(monkeypatch):
+        swept = sweep(opened)
         assert swept.counts == {"job": 12, "note": 40}
-        assert (kept.ids(), kept.ids("note")) == ([], [])
+        assert (opened.ids(), opened.ids("note")) == ([], [])
 
 
 def test_a_call_by_hand_takes_the_oldest_of_a_large_table(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs(database, *((n, "done", ago(60 - n)) for n in range(30, 0, -1)))
-    with keeping(database) as kept, large(monkeypatch):
-        assert kept.keeper.prune("job", rule="old", limit=3).counts == {"job": 3}
-        assert kept.ids()[0] == 4
+    with keeping(database) as opened, large(monkeypatch):
+        assert opened.keeper.prune("job", rule="old", limit=3).counts == {"job": 3}
+        assert opened.ids()[0] == 4
 
 
 def test_a_batch_that_takes_too_long_is_walked_by_key_instead(
@@ -206,8 +206,8 @@ def test_a_batch_that_takes_too_long_is_walked_by_key_instead(
 ) -> None:
     jobs(sqlite_database, *((n, "done" if n % 50 == 0 else "queued", ago(30)) for n in range(5_000)))
     sqlite_database.execute("CREATE INDEX job_at ON job (at_ms)")
-    with keeping(sqlite_database) as kept, ticking(monkeypatch):
-        swept = sweep(kept, replace(PACE, first_batch=50, most_batch=50, least_batch=50))
+    with keeping(sqlite_database) as opened, ticking(monkeypatch):
+        swept = sweep(opened, replace(PACE, first_batch=50, most_batch=50, least_batch=50))
         assert (swept.outcome, swept.rows) == (Outcome.DONE, 100), swept.message
 
 
@@ -218,11 +218,11 @@ def test_a_batch_that_never_finishes_fails_with_the_way_out(
     notes(sqlite_database, *((n, n + 1_000, "x") for n in range(20_000)))
     sqlite_database.execute("DROP INDEX note_job")
     declared = table("job", rule(unless=[referenced_by("note.job_id")]))
-    with keeping(sqlite_database, declared) as kept, ticking(monkeypatch):
-        swept = sweep(kept)
+    with keeping(sqlite_database, declared) as opened, ticking(monkeypatch):
+        swept = sweep(opened)
         assert swept.outcome is Outcome.FAILED
         assert swept.message == (
             "a batch of 7 rows did not finish in its time; nothing of it was taken\n"
             "  hint: `wane check --cover` prints the indexes that are missing"
         )
-        assert len(kept.ids()) == 100
+        assert len(opened.ids()) == 100

@@ -14,7 +14,7 @@ from servers import Database
 from wane._keeper import Keeper, open_keeper
 from wane._partition.sql import PostgresPartitions
 from wane._prune.sweep import Sweeper
-from wane.events import Event, Listener, nobody
+from wane.events import Event, Listener, ignore_event
 
 R = TypeVar("R")
 
@@ -89,7 +89,9 @@ def ids(database: Database, table: str = "jobs") -> list[int]:
 
 
 @contextmanager
-def kept(database: Database, folder: Path, contract: str, listener: Listener = nobody) -> Iterator[Keeper]:
+def enabled_keeper(
+    database: Database, folder: Path, contract: str, listener: Listener = ignore_event
+) -> Iterator[Keeper]:
     """A keeper with its own connection, ready to sweep."""
     file = folder / "wane.toml"
     file.write_text(contract)
@@ -99,7 +101,7 @@ def kept(database: Database, folder: Path, contract: str, listener: Listener = n
         yield keeper
 
 
-def sweeper(keeper: Keeper, listener: Listener = nobody, **options: Any) -> Sweeper:
+def sweeper(keeper: Keeper, listener: Listener = ignore_event, **options: Any) -> Sweeper:
     """A sweeper without a fuse: tests take whole tables."""
     return Sweeper(keeper.store, keeper.contract, "race", listener, unattended=False, **options)
 

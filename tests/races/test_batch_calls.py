@@ -26,9 +26,9 @@ from races.racing import (
     backend,
     backend_of,
     create,
+    enabled_keeper,
     fill,
     ids,
-    kept,
     sweeper,
 )
 from races.test_recheck import CHANGES, LIVE_NOTES
@@ -44,6 +44,8 @@ from wane.events import BatchTaken, Event, SlowedDown
 
 pytestmark = pytest.mark.usefixtures("patient")
 
+BY_TIME = "DROP INDEX jobs_due; CREATE INDEX jobs_due ON jobs (status, done_at)"
+"""No index has the keys in order, so batches end at a time."""
 SMALL = Pace(target_seconds=10.0, duty=1.0, first_batch=4, least_batch=4, most_batch=4)
 ACTIONS = ["NO ACTION", "RESTRICT", "CASCADE", "SET NULL"]
 
@@ -105,7 +107,7 @@ def world(database: PostgresDatabase, folder: Path, contract: str, references: s
     fill(database, rows)
     if contract is JOBS:
         database.execute("DROP TABLE notes")
-    with kept(database, folder, contract) as keeper:
+    with enabled_keeper(database, folder, contract) as keeper:
         yield keeper
 
 
@@ -118,7 +120,7 @@ def test_every_batch_but_the_first_is_one_call(
             postgres_database.execute("INSERT INTO notes SELECT n, n FROM generate_series(1, 12, 3) AS n")
         swept = small(keeper, lambda: None).sweep().rules[0]
         assert swept.outcome is Outcome.DONE
-        assert len(calls) == swept.batches - 1 > 1
+        assert 1 < len(calls) < swept.batches
         assert all(calls)
         stay = [1, 4, 7, 10] if contract is GUARDED else []
         assert ids(postgres_database) == stay
@@ -214,7 +216,7 @@ def test_a_row_below_a_follower_that_appears_leaves_counted(
         " CREATE INDEX ON words (note_id); INSERT INTO notes SELECT n, n FROM generate_series(1, 12) AS n;"
         " INSERT INTO words SELECT n, n FROM generate_series(1, 12, 2) AS n"
     )
-    with kept(postgres_database, tmp_path, nested) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, nested) as keeper:
         # The first batch takes job 1 with what follows it.
         overlap(postgres_database, keeper, "INSERT INTO words VALUES (100, 2)")
         assert [ids(postgres_database, name) for name in ("jobs", "notes", "words")] == [[], [], []]
@@ -238,6 +240,98 @@ def test_a_call_waits_for_the_hold_that_is_being_placed(
         assert ids(postgres_database) == ([5] if key != "NULL" else [5, 6, 7, 8, 9, 10, 11, 12])
         assert swept.counts["jobs"] == audited(keeper) == 12 - len(ids(postgres_database))
         assert all(calls)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[1] * 11, [2, 9, 1, 3, 4], [3, 1, 1], [12], [4, 4, 4, 4], [5, 5, 5]],
+    ids=["none", "many in the middle", "a few", "all", "full batches", "more than fit"],
+)
+def test_rows_of_one_time_leave_in_calls(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], sizes: list[int]
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "", rows=sum(sizes)) as keeper:
+        for time, size in enumerate(sizes):
+            moved = f"id > {sum(sizes[:time])} AND id <= {sum(sizes[:time]) + size}"
+            postgres_database.execute(
+                f"UPDATE jobs SET done_at = (SELECT min(done_at) FROM jobs) + {time} WHERE {moved}"
+            )
+        postgres_database.script(BY_TIME)
+        events: list[Event] = []
+        swept = sweeper(keeper, events.append, pace=SMALL).sweep().rules[0]
+        batches = [event.counts["jobs"] for event in events if isinstance(event, BatchTaken)]
+        assert ids(postgres_database) == []
+        assert max(batches) <= 4
+        assert sum(batches) == swept.counts["jobs"] == audited(keeper) == sum(sizes)
+        assert calls
+        assert all(calls)
+
+
+@pytest.mark.parametrize("rows", [12, 7], ids=["a full batch", "the last batch"])
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+def test_a_row_that_changes_in_a_batch_that_ends_at_a_time_stays(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str, rows: int
+) -> None:
+    with world(postgres_database, tmp_path, contract, "REFERENCES jobs", rows) as keeper:
+        postgres_database.script(BY_TIME)
+        swept = overlap(postgres_database, keeper, "UPDATE jobs SET status = 'queued' WHERE id = 6")
+        assert ids(postgres_database) == [6]
+        assert swept.counts["jobs"] == audited(keeper) == rows - 1
+        assert all(calls)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_reference_that_appears_saves_its_row_from_the_last_batch(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], action: str
+) -> None:
+    with world(postgres_database, tmp_path, GUARDED, f"REFERENCES jobs ON DELETE {action}", rows=7) as keeper:
+        swept = overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 6)")
+        assert ids(postgres_database) == [6]
+        assert postgres_database.query("SELECT id, job_id FROM notes") == [(1, 6)]
+        assert swept.counts == {"jobs": 6}
+        assert audited(keeper) == 6
+        assert calls == [False]
+
+
+def test_the_last_batch_waits_for_the_hold_that_is_being_placed(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "", rows=7) as keeper:
+        swept = overlap(
+            postgres_database,
+            keeper,
+            f"SELECT pg_advisory_xact_lock({GATE}, hashtext('public.jobs'))",
+            "INSERT INTO wane.hold (table_name, key, reason, author, created_at)"
+            """ VALUES ('public.jobs', '["6"]', 'a test', 'race', now())""",
+        )
+        assert ids(postgres_database) == [6]
+        assert swept.counts["jobs"] == audited(keeper) == 6
+        assert calls == [True]
+
+
+def test_the_last_batch_is_not_larger_than_it_may_be(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, FOLLOWED, "REFERENCES jobs", rows=7) as keeper:
+        postgres_database.execute("INSERT INTO notes SELECT n, 5 + n % 3 FROM generate_series(1, 15) AS n")
+        events: list[Event] = []
+        swept = sweeper(keeper, events.append, pace=SMALL).sweep().rules[0]
+        assert max(sum(event.counts.values()) for event in events if isinstance(event, BatchTaken)) <= 4
+        assert (swept.outcome, swept.counts) == (Outcome.DONE, {"jobs": 7, "notes": 15})
+        assert calls[0] is False
+
+
+def test_a_call_in_a_session_that_lost_its_settings_takes_nothing(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        store = keeper.store
+        assert isinstance(store, PostgresStore)
+        swept = (
+            sweeper(keeper, after_batch(lambda: store._connection.execute("RESET ALL"), 2), pace=SMALL).sweep().rules[0]
+        )
+        assert (swept.outcome, swept.counts["jobs"]) == (Outcome.DONE, 12)
+        assert calls == [True, False, True]
 
 
 @pytest.mark.parametrize("lost", ["another's", "ended"])
@@ -516,19 +610,19 @@ def test_a_contract_that_is_no_longer_in_force_stops_a_call_at_the_next_batch(
 def test_a_hold_is_placed_between_two_batches_of_a_call(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     with many(postgres_database, tmp_path) as keeper:
         application = postgres_database.connect()
-        placing: list[Background[object]] = []
+        inserting: list[Background[object]] = []
 
-        def place() -> None:
+        def insert_hold() -> None:
             hold = (
                 f"BEGIN; SELECT pg_advisory_xact_lock({GATE}, hashtext('public.jobs'));"
                 "INSERT INTO wane.hold (table_name, reason, author, created_at)"
                 " VALUES ('public.jobs', 'a test', 'race', now()); COMMIT"
             )
-            placing.append(Background(lambda: application.execute(hold.encode())))
+            inserting.append(Background(lambda: application.execute(hold.encode())))
             await_waiting(postgres_database, backend(application), backend_of(keeper))
 
-        swept, _ = wait_inside(postgres_database, keeper, LOCK_60, place)
-        placing[0].result()
+        swept, _ = wait_inside(postgres_database, keeper, LOCK_60, insert_hold)
+        inserting[0].result()
         assert ids(postgres_database) == list(range(61, 81))
         assert (swept.outcome, swept.counts["jobs"], audited(keeper)) == (Outcome.DONE, 60, 60)
 

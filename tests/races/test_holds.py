@@ -18,9 +18,9 @@ from races.racing import (
     await_waiting,
     backend_of,
     create,
+    enabled_keeper,
     fill,
     ids,
-    kept,
     sweeper,
 )
 from servers import Database
@@ -57,7 +57,10 @@ def test_a_hold_waits_for_the_batch_that_is_under_way(
         database.execute("DROP TABLE notes")
     fill(database, 4)
     key = {"a row of the batch": {"id": 2}, "a later row": {"id": 4}, "the table": None}[held]
-    with kept(database, tmp_path, contract) as keeper, open_keeper(database.url, contract=keeper.contract) as other:
+    with (
+        enabled_keeper(database, tmp_path, contract) as keeper,
+        open_keeper(database.url, contract=keeper.contract) as other,
+    ):
         # The batch has deleted its rows, and has yet to write its audit row and to commit.
         pause = Paused(monkeypatch, KINDS[database.store], "execute", "INSERT INTO")
         batch = Background(lambda: keeper.prune("jobs", rule="done", limit=3))
@@ -89,7 +92,10 @@ def test_a_batch_waits_for_the_hold_that_is_being_placed(
     if contract is JOBS:
         database.execute("DROP TABLE notes")
     fill(database, 4)
-    with kept(database, tmp_path, contract) as keeper, open_keeper(database.url, contract=keeper.contract) as other:
+    with (
+        enabled_keeper(database, tmp_path, contract) as keeper,
+        open_keeper(database.url, contract=keeper.contract) as other,
+    ):
         pause = Paused(monkeypatch, KINDS[database.store], "execute", "INSERT INTO")
         holding = Background(lambda: other.hold("jobs", {"id": 2}, reason="a test"))
         pause.await_reached()
@@ -111,7 +117,10 @@ def test_a_hold_on_a_follower_waits_for_the_batch_that_would_take_it_along(
     create(database, "REFERENCES jobs ON DELETE CASCADE")
     fill(database, 2)
     database.execute("INSERT INTO notes VALUES (1, 1, 'a'), (2, 2, 'b')")
-    with kept(database, tmp_path, FOLLOWED) as keeper, open_keeper(database.url, contract=keeper.contract) as other:
+    with (
+        enabled_keeper(database, tmp_path, FOLLOWED) as keeper,
+        open_keeper(database.url, contract=keeper.contract) as other,
+    ):
         pause = Paused(monkeypatch, KINDS[database.store], "execute", "INSERT INTO")
         batch = Background(lambda: keeper.prune("jobs", rule="done", limit=2))
         pause.await_reached()

@@ -26,9 +26,9 @@ from races.racing import (
     backend,
     backend_of,
     create,
+    enabled_keeper,
     fill,
     ids,
-    kept,
     ms,
     sweeper,
 )
@@ -49,7 +49,7 @@ def test_a_locked_row_is_skipped_and_taken_by_the_next_sweep(
     fill(postgres_database, 300)
     application = postgres_database.connect()
     heard = Heard()
-    with kept(postgres_database, tmp_path, contract) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, contract) as keeper:
         with application.transaction():
             application.execute("SELECT FROM jobs WHERE id IN (2, 200) FOR UPDATE")
             [swept] = sweeper(keeper, heard, pace=Pace(first_batch=100)).sweep().rules
@@ -71,7 +71,7 @@ def test_a_batch_gives_up_its_locks_long_before_an_application_would_notice(
     postgres_database.execute("DROP TABLE notes")
     fill(postgres_database, 3)
     holder, application = postgres_database.connect(), postgres_database.connect()
-    with kept(postgres_database, tmp_path, JOBS) as keeper, holder.transaction():
+    with enabled_keeper(postgres_database, tmp_path, JOBS) as keeper, holder.transaction():
         holder.execute("SELECT FROM jobs WHERE id = 3 FOR UPDATE")
         pruning = Background(lambda: keeper.prune("jobs", rule="done", limit=10))
         await_waiting(postgres_database, backend_of(keeper), backend(holder))
@@ -90,12 +90,12 @@ def test_a_locked_child_table_fails_the_rule_alone_and_for_now(
     fill(postgres_database, 10)
     application = postgres_database.connect()
     heard = Heard()
-    with kept(postgres_database, tmp_path, GUARDED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         with application.transaction():
             application.execute("INSERT INTO notes VALUES (1, 2)")
             [swept] = sweeper(keeper, heard, pace=Pace(first_batch=100)).sweep().rules
             assert swept.outcome is Outcome.FAILED
-            assert "others hold locks" in swept.message
+            assert "lock contention" in swept.message
             assert swept.rows == 0
             assert heard.of(SlowedDown)
         [swept] = sweeper(keeper).sweep().rules
@@ -112,7 +112,7 @@ def test_a_deadlock_costs_the_sweep_its_batch_and_the_application_nothing(
     application = postgres_database.connect()
     application.execute("SET deadlock_timeout = '15s'")  # so that it is the sweep that finds the deadlock
     heard = Heard()
-    with kept(postgres_database, tmp_path, GUARDED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         with application.transaction():
             application.execute("UPDATE jobs SET beat = 1 WHERE id = 3")
             sweeping = Background(lambda: sweeper(keeper, heard).sweep())
@@ -131,7 +131,7 @@ def test_the_callers_transaction_survives_our_lock_timeout(postgres_database: Po
     postgres_database.execute("DROP TABLE notes")
     fill(postgres_database, 4)
     holder = postgres_database.connect()
-    with kept(postgres_database, tmp_path, JOBS) as keeper, psycopg.connect(postgres_database.url) as caller:
+    with enabled_keeper(postgres_database, tmp_path, JOBS) as keeper, psycopg.connect(postgres_database.url) as caller:
         caller.execute("SET lock_timeout = '7s'")
         caller.execute("INSERT INTO jobs (id, status) VALUES (100, 'open')")
         with holder.transaction():
@@ -152,7 +152,10 @@ def test_the_callers_transaction_survives_even_when_nothing_may_be_skipped(
     postgres_database.execute("CREATE TABLE beats (id bigint PRIMARY KEY, seen_at bigint NOT NULL)")
     postgres_database.executemany("INSERT INTO beats VALUES (?, ?)", [(n, ms(OLD) + n) for n in range(1, 53)])
     holder = postgres_database.connect()
-    with kept(postgres_database, tmp_path, CAPPED) as keeper, psycopg.connect(postgres_database.url) as caller:
+    with (
+        enabled_keeper(postgres_database, tmp_path, CAPPED) as keeper,
+        psycopg.connect(postgres_database.url) as caller,
+    ):
         caller.execute("INSERT INTO beats VALUES (100, 0)")
         with holder.transaction():
             holder.execute("SELECT FROM beats WHERE id = 1 FOR UPDATE")
@@ -164,7 +167,7 @@ def test_the_callers_transaction_survives_even_when_nothing_may_be_skipped(
         assert audited(keeper, "beats") == 0
 
 
-def test_a_sweep_beside_a_busy_sqlite_application_locks_nobody_out(
+def test_a_sweep_beside_a_busy_sqlite_application_locks_no_writer_out(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
     """The promise is to applications in WAL mode that use BEGIN IMMEDIATE and a busy timeout of 5 seconds."""
@@ -176,7 +179,7 @@ def test_a_sweep_beside_a_busy_sqlite_application_locks_nobody_out(
         stdout=subprocess.PIPE,
         text=True,
     )
-    with application, kept(sqlite_database, tmp_path, JOBS) as keeper:
+    with application, enabled_keeper(sqlite_database, tmp_path, JOBS) as keeper:
         assert application.stdout is not None
         assert application.stdout.readline() == "writing\n"
         [swept] = sweeper(keeper).sweep().rules
@@ -190,7 +193,7 @@ def test_a_sweep_beside_a_busy_sqlite_application_locks_nobody_out(
         assert written["transactions"] > swept.batches, "it wrote all the time"
 
 
-def test_a_long_read_on_sqlite_sees_what_it_began_with_and_stops_nobody(
+def test_a_long_read_on_sqlite_sees_its_snapshot_and_blocks_no_writer(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
     create(sqlite_database)
@@ -198,7 +201,7 @@ def test_a_long_read_on_sqlite_sees_what_it_began_with_and_stops_nobody(
     reader = sqlite_database.connect()
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM jobs").fetchone() == (2_000,)
-    with kept(sqlite_database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(sqlite_database, tmp_path, JOBS) as keeper:
         [swept] = sweeper(keeper, pace=FAST).sweep().rules
         assert swept.outcome is Outcome.DONE
         assert swept.rows == 2_000
@@ -214,7 +217,7 @@ def test_a_writer_that_keeps_the_sqlite_file_slows_the_sweep_down(
     fill(sqlite_database, 100)
     heard = Heard()
     application = sqlite_database.connect()
-    with kept(sqlite_database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(sqlite_database, tmp_path, JOBS) as keeper:
         keeper.store._connection.execute("PRAGMA busy_timeout = 50")  # type: ignore[attr-defined]
         application.execute("BEGIN IMMEDIATE")
         application.execute("UPDATE jobs SET status = 'open' WHERE id = 7")

@@ -20,9 +20,9 @@ from races.racing import (
     backend,
     backend_of,
     create,
+    enabled_keeper,
     fill,
     ids,
-    kept,
     ms,
 )
 from servers import PostgresDatabase
@@ -95,8 +95,8 @@ def test_a_prune_that_lost_its_rows_takes_the_next_ones(
 ) -> None:
     limit = limit_of(contract)
     with (
-        kept(postgres_database, tmp_path, contract) as first,
-        kept(postgres_database, tmp_path, contract) as second,
+        enabled_keeper(postgres_database, tmp_path, contract) as first,
+        enabled_keeper(postgres_database, tmp_path, contract) as second,
         psycopg.connect(postgres_database.url) as winner,
         psycopg.connect(postgres_database.url) as caller,
     ):
@@ -117,8 +117,8 @@ def test_a_prune_that_lost_its_rows_and_finds_no_more_takes_none(
     postgres_database: PostgresDatabase, tmp_path: Path, contract: str
 ) -> None:
     with (
-        kept(postgres_database, tmp_path, contract) as first,
-        kept(postgres_database, tmp_path, contract) as second,
+        enabled_keeper(postgres_database, tmp_path, contract) as first,
+        enabled_keeper(postgres_database, tmp_path, contract) as second,
         psycopg.connect(postgres_database.url) as winner,
     ):
         first.prune("jobs", rule="done", limit=20, connection=winner)
@@ -133,7 +133,7 @@ def test_a_prune_goes_on_behind_rows_that_an_application_has_locked(
     postgres_database: PostgresDatabase, tmp_path: Path, contract: str
 ) -> None:
     application = postgres_database.connect()
-    with kept(postgres_database, tmp_path, contract) as keeper, application.transaction():
+    with enabled_keeper(postgres_database, tmp_path, contract) as keeper, application.transaction():
         application.execute("SELECT FROM jobs WHERE id <= 3 FOR UPDATE")
         pruned = keeper.prune("jobs", rule="done", limit=limit_of(contract))
         assert (pruned.counts["jobs"], pruned.skipped_locked) == (5, True)
@@ -151,8 +151,8 @@ def test_a_cap_that_lost_its_rows_takes_no_more_than_are_beyond_it(
     postgres_database.execute("CREATE TABLE beats (id bigint PRIMARY KEY, seen_at bigint NOT NULL)")
     postgres_database.executemany("INSERT INTO beats VALUES (?, ?)", [(n, ms(OLD) + n) for n in range(1, 59)])
     with (
-        kept(postgres_database, tmp_path, CAPPED) as first,
-        kept(postgres_database, tmp_path, CAPPED) as second,
+        enabled_keeper(postgres_database, tmp_path, CAPPED) as first,
+        enabled_keeper(postgres_database, tmp_path, CAPPED) as second,
         psycopg.connect(postgres_database.url) as winner,
         psycopg.connect(postgres_database.url) as caller,
     ):

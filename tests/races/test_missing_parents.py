@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prune.test_conditions import kept
+from prune.test_conditions import enabled_keeper
 from prune.test_missing_parents import BEGIN, RULES, add_logs, create, logs
 from races.racing import Background, await_waiting, backend, backend_of
 from servers import PostgresDatabase
@@ -23,7 +23,7 @@ def test_a_parent_that_is_being_inserted_saves_its_orphan(
     create(postgres_database)
     postgres_database.execute("INSERT INTO run VALUES (1)")
     add_logs(postgres_database, (1, 9, 30), (2, 8, 30))
-    with kept(postgres_database, tmp_path, RULES, BEGIN) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, RULES, BEGIN) as keeper:
         application = postgres_database.connect()
         with application.transaction(force_rollback=not commits):
             application.execute(change.encode())
@@ -38,7 +38,7 @@ def test_a_function_waits_for_a_parent_that_is_being_inserted(
 ) -> None:
     create(postgres_database)
     add_logs(postgres_database, (1, 9, 30), (2, 8, 30))
-    with kept(postgres_database, tmp_path, RULES, BEGIN) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, RULES, BEGIN) as keeper:
         install(keeper)
         application, caller = postgres_database.connect(), postgres_database.connect()
         with application.transaction():

@@ -23,9 +23,9 @@ from races.racing import (
     backend,
     backend_of,
     create,
+    enabled_keeper,
     fill,
     ids,
-    kept,
     sweeper,
 )
 from servers import PostgresDatabase
@@ -86,7 +86,7 @@ def test_a_row_inserted_below_a_follower_that_leaves_waits_and_is_refused(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contract: str, take: str
 ) -> None:
     prepare(postgres_database)
-    with kept(postgres_database, tmp_path, CONTRACTS[contract]) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, CONTRACTS[contract]) as keeper:
         pause = Paused(monkeypatch, PostgresTransaction, "change", 'DELETE FROM "public"."notes"')
         insert = "INSERT INTO words VALUES (3, 2)"
         assert not between(postgres_database, keeper, pause, lambda: TAKES[take](keeper), insert)
@@ -98,7 +98,7 @@ def test_without_a_foreign_key_the_follower_waits_and_what_is_below_it_stays(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(postgres_database, "")
-    with kept(postgres_database, tmp_path, JOBS + NESTED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS + NESTED) as keeper:
         pause = Paused(monkeypatch, PostgresTransaction, "change", 'DELETE FROM "public"."notes"')
         insert = "WITH note AS (INSERT INTO notes VALUES (3, 2) RETURNING id) INSERT INTO words SELECT 3, id FROM note"
         assert between(postgres_database, keeper, pause, lambda: TAKES["prune"](keeper), insert)
@@ -111,7 +111,7 @@ def test_a_follower_of_a_row_with_too_many_is_not_deleted_above_a_row_that_was_i
 ) -> None:
     prepare(postgres_database)
     postgres_database.script("UPDATE notes SET job_id = 1; DELETE FROM words; INSERT INTO notes VALUES (3, 1), (4, 1)")
-    with kept(postgres_database, tmp_path, JOBS + NESTED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS + NESTED) as keeper:
         pause = Paused(monkeypatch, PostgresTransaction, "change", 'DELETE FROM "public"."notes"')
 
         def take() -> object:
@@ -135,7 +135,7 @@ def test_a_row_below_a_follower_that_a_transaction_is_about_to_commit_stays_whol
     """The row that refers is committed while the batch waits for its follower, after the batch counted what would leave."""
     prepare(postgres_database)
     application = postgres_database.connect()
-    with kept(postgres_database, tmp_path, JOBS + NESTED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS + NESTED) as keeper:
         with application.transaction():
             application.execute("INSERT INTO words VALUES (3, 2)")
             sweeping = Background(lambda: TAKES["sweep"](keeper))
@@ -150,7 +150,7 @@ def test_a_call_takes_no_more_than_its_limit_when_rows_arrive_below_its_follower
 ) -> None:
     prepare(postgres_database)
     application = postgres_database.connect()
-    with kept(postgres_database, tmp_path, JOBS + NESTED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS + NESTED) as keeper:
         with application.transaction():
             application.execute("INSERT INTO words VALUES (3, 1)")
             taking = Background(lambda: keeper.prune("jobs", rule="done", limit=3))
@@ -161,12 +161,15 @@ def test_a_call_takes_no_more_than_its_limit_when_rows_arrive_below_its_follower
         assert audited(keeper, "words") == 3
 
 
-def test_a_row_below_a_follower_of_a_partition_moves_aside_with_it(
+def test_a_row_below_a_follower_of_a_partition_is_quarantined_with_it(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if word 2 were inserted after the words had moved, and word 3 after the notes were locked."""
     prepare(postgres_database)
-    with kept(postgres_database, tmp_path, JOBS + NESTED) as keeper, closing(partitions_of(keeper.store)) as partitions:
+    with (
+        enabled_keeper(postgres_database, tmp_path, JOBS + NESTED) as keeper,
+        closing(partitions_of(keeper.store)) as partitions,
+    ):
         [selection], _ = bind_contract(keeper.contract, keeper.store.reflect(), keeper.store.types)
         words, notes = follower_paths(selection)
         pause = Paused(monkeypatch, PostgresTransaction, "execute", 'DELETE FROM "public"."notes"')
@@ -188,7 +191,7 @@ def test_functions_in_the_database_count_a_row_that_arrives_below_a_follower(
 ) -> None:
     prepare(postgres_database)
     application, caller = postgres_database.connect(), postgres_database.connect()
-    with kept(postgres_database, tmp_path, JOBS + NESTED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS + NESTED) as keeper:
         install(keeper)
 
     def prune() -> Any:

@@ -28,14 +28,15 @@ from races.racing import (
     backend,
     backend_of,
     create,
+    enabled_keeper,
     fill,
     ids,
-    kept,
     ms,
     sweeper,
 )
 from servers import PostgresDatabase
 from wane._db.postgres.transaction import PostgresTransaction
+from wane._db.statement import Statement
 from wane._keeper import Keeper
 from wane._prune.sweep import Outcome
 
@@ -82,7 +83,7 @@ def test_a_changed_row_survives(
     fill(postgres_database, 4)
     if contract is JOBS or contract is MARKED:
         postgres_database.execute("DROP TABLE notes")
-    with kept(postgres_database, tmp_path, contract) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, contract) as keeper:
         statement, values = CHANGES[change]
         taken = overlap(postgres_database, keeper, statement, values, TAKES[take])
         assert taken == 3
@@ -106,7 +107,7 @@ def test_a_row_that_no_longer_fulfils_the_condition_survives(
     fill(postgres_database, 4)
     if contract is JOBS:
         postgres_database.execute("DROP TABLE notes")
-    with kept(postgres_database, tmp_path, contract + f"where = {condition}\n") as keeper:
+    with enabled_keeper(postgres_database, tmp_path, contract + f"where = {condition}\n") as keeper:
         change = "UPDATE jobs SET queue = 'audit', most = 2 WHERE id = 2"
         assert overlap(postgres_database, keeper, change, (), TAKES[take]) == 3
         assert audited(keeper) == 3
@@ -119,7 +120,7 @@ def test_a_row_that_gets_a_reference_from_an_open_transaction_survives(
 ) -> None:
     create(postgres_database, "" if action == "none" else f"REFERENCES jobs ON DELETE {action}")
     fill(postgres_database, 4)
-    with kept(postgres_database, tmp_path, GUARDED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         taken = overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 2)", (), TAKES["sweep"])
         assert taken == 3
         assert ids(postgres_database) == [2]
@@ -135,7 +136,7 @@ def test_a_reference_that_moves_to_the_row_saves_it(
     create(postgres_database, "" if action == "none" else f"REFERENCES jobs ON DELETE {action}")
     fill(postgres_database, 4)
     postgres_database.execute("INSERT INTO notes VALUES (1, 4)")
-    with kept(postgres_database, tmp_path, GUARDED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         taken = overlap(postgres_database, keeper, "UPDATE notes SET job_id = 2 WHERE id = 1", (), TAKES["prune"])
         # The reference left row 4 in the same breath; with a foreign key that is seen in this batch, after the lock.
         assert ids(postgres_database) in ([2], [2, 4])
@@ -149,7 +150,7 @@ def test_a_follower_that_arrives_in_an_open_transaction_leaves_counted(
     create(postgres_database, f"REFERENCES jobs ON DELETE {action}")
     fill(postgres_database, 4)
     postgres_database.execute("INSERT INTO notes VALUES (7, 3)")
-    with kept(postgres_database, tmp_path, FOLLOWED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, FOLLOWED) as keeper:
         taken = overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 2)", (), TAKES["sweep"])
         assert taken == 4
         assert ids(postgres_database) == ids(postgres_database, "notes") == []
@@ -184,7 +185,7 @@ def test_a_follower_that_becomes_live_keeps_its_row(
     create(postgres_database, references)
     fill(postgres_database, 4)
     postgres_database.execute("INSERT INTO notes VALUES (7, 2, 'shut'), (8, 4, 'shut')")
-    with kept(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES) as keeper:
         assert overlap(postgres_database, keeper, change, (), TAKES[take]) in (2, 3)
         assert 2 in ids(postgres_database)
         assert postgres_database.query("SELECT job_id FROM notes WHERE body = 'open'") == [(2,)]
@@ -198,7 +199,7 @@ def test_the_writer_of_a_live_follower_can_lock_its_row_in_order_to_commit(
     create(postgres_database, "REFERENCES jobs DEFERRABLE INITIALLY DEFERRED")
     fill(postgres_database, 4)
     application, other = postgres_database.connect(), postgres_database.connect()
-    with kept(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES) as keeper:
         with application.transaction():
             application.execute("INSERT INTO notes VALUES (1, 2, 'open')")
             taking = Background(lambda: TAKES["prune"](keeper))
@@ -215,7 +216,7 @@ def test_a_follower_that_becomes_live_does_not_leave_before_its_row(
     create(postgres_database, "REFERENCES jobs")
     fill(postgres_database, 1)
     postgres_database.execute("INSERT INTO notes SELECT n, 1, 'shut' FROM generate_series(1, 12) AS n")
-    with kept(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES) as keeper:
         change = "UPDATE notes SET body = 'open' WHERE id <= 11"
         assert overlap(postgres_database, keeper, change, (), TAKES["prune"]) == 0
         assert ids(postgres_database) == [1]
@@ -229,7 +230,7 @@ def test_followers_that_the_application_deletes_first_are_its_own(
     create(postgres_database, "REFERENCES jobs")
     fill(postgres_database, 1)
     postgres_database.execute("INSERT INTO notes SELECT n, 1 FROM generate_series(1, 20) AS n")
-    with kept(postgres_database, tmp_path, FOLLOWED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, FOLLOWED) as keeper:
         pause = Paused(monkeypatch, PostgresTransaction, "change", "DELETE FROM")
         taking = Background(lambda: TAKES["prune"](keeper))
         pause.await_reached()
@@ -247,7 +248,7 @@ def test_a_reference_to_a_row_that_is_leaving_waits_and_is_refused(
     create(postgres_database, f"REFERENCES jobs ON DELETE {action}")
     fill(postgres_database, 2)
     application = postgres_database.connect()
-    with kept(postgres_database, tmp_path, GUARDED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         pause = Paused(monkeypatch, PostgresTransaction, "change", "DELETE FROM")
         taking = Background(lambda: TAKES["prune"](keeper))
         pause.await_reached()
@@ -266,7 +267,7 @@ def test_without_a_foreign_key_a_new_reference_waits_until_the_row_has_left(
     create(postgres_database)
     fill(postgres_database, 2)
     application = postgres_database.connect()
-    with kept(postgres_database, tmp_path, GUARDED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         pause = Paused(monkeypatch, PostgresTransaction, "change", "DELETE FROM")
         taking = Background(lambda: TAKES["prune"](keeper))
         pause.await_reached()
@@ -284,7 +285,7 @@ def test_a_row_that_a_heartbeat_moves_up_is_not_evicted_by_the_cap(
     postgres_database.execute("CREATE TABLE beats (id bigint PRIMARY KEY, seen_at bigint NOT NULL)")
     postgres_database.execute("CREATE INDEX beats_seen ON beats (seen_at, id)")
     postgres_database.executemany("INSERT INTO beats VALUES (?, ?)", [(n, ms(OLD) + n) for n in range(1, 53)])
-    with kept(postgres_database, tmp_path, CAPPED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, CAPPED) as keeper:
         taken = overlap(
             postgres_database,
             keeper,
@@ -304,7 +305,7 @@ def test_rows_that_leave_while_a_sweep_is_about_to_delete_move_the_edge_of_the_c
     postgres_database.execute("CREATE TABLE beats (id bigint PRIMARY KEY, seen_at bigint NOT NULL)")
     postgres_database.execute("CREATE INDEX beats_seen ON beats (seen_at, id)")
     postgres_database.executemany("INSERT INTO beats VALUES (?, ?)", [(n, ms(OLD) + n) for n in range(1, 61)])
-    with kept(postgres_database, tmp_path, CAPPED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, CAPPED) as keeper:
         pause = Paused(monkeypatch, PostgresTransaction, "change", "DELETE FROM")
         taking = Background(lambda: sweeper(keeper).sweep(["beats.cap"]).rules[0])
         pause.await_reached()
@@ -315,6 +316,31 @@ def test_rows_that_leave_while_a_sweep_is_about_to_delete_move_the_edge_of_the_c
         assert ids(postgres_database, "beats") == list(range(8, 58)), "the newest fifty that were left"
 
 
+def test_a_batch_beyond_a_cap_goes_on_where_others_have_added_rows(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = "INSERT INTO beats VALUES (?, ?)"
+    postgres_database.execute("CREATE TABLE beats (id bigint PRIMARY KEY, seen_at bigint NOT NULL)")
+    postgres_database.execute("CREATE INDEX beats_seen ON beats (seen_at, id)")
+    postgres_database.executemany(add, [(n, ms(OLD) + n) for n in range(1, 61)])
+    more = [(n, ms(OLD) + n) for n in range(61, 66)]
+    original = PostgresTransaction.change
+
+    def change(this: PostgresTransaction, statement: Statement) -> int:
+        taken = original(this, statement)
+        if more and "DELETE FROM" in statement.text:
+            postgres_database.executemany(add, more)
+            more.clear()
+        return taken
+
+    monkeypatch.setattr(PostgresTransaction, "change", change)
+    with enabled_keeper(postgres_database, tmp_path, CAPPED) as keeper:
+        swept = sweeper(keeper).sweep(["beats.cap"]).rules[0]
+        assert (swept.outcome, swept.rows, swept.batches) == (Outcome.DONE, 15, 1)
+        assert ids(postgres_database, "beats") == list(range(16, 66))
+        assert not more
+
+
 def test_a_database_with_another_isolation_level_changes_nothing(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
@@ -322,7 +348,7 @@ def test_a_database_with_another_isolation_level_changes_nothing(
     postgres_database.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
     create(postgres_database, "REFERENCES jobs ON DELETE CASCADE")
     fill(postgres_database, 4)
-    with kept(postgres_database, tmp_path, GUARDED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         taken = overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 2)", (), TAKES["sweep"])
         assert taken == 3
         assert ids(postgres_database) == [2]
@@ -333,7 +359,7 @@ def test_an_open_transaction_that_rolls_back_saves_nothing(postgres_database: Po
     create(postgres_database, "REFERENCES jobs")
     fill(postgres_database, 2)
     application = postgres_database.connect()
-    with kept(postgres_database, tmp_path, GUARDED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         with application.transaction(force_rollback=True):
             application.execute("INSERT INTO notes VALUES (1, 2)")
             taking = Background(lambda: sweeper(keeper).sweep())

@@ -19,9 +19,9 @@ from races.racing import (
     Background,
     audited,
     create,
+    enabled_keeper,
     fill,
     ids,
-    kept,
     ms,
 )
 from servers import Database
@@ -46,7 +46,7 @@ def test_every_row_leaves_once_and_is_counted_once(database: Database, tmp_path:
     fill(database, 3_000)
     if contract in (GUARDED, FOLLOWED):
         database.executemany("INSERT INTO notes (id, job_id) VALUES (?, ?)", [(n, n) for n in range(5, 3_000, 10)])
-    with kept(database, tmp_path, contract) as keeper:
+    with enabled_keeper(database, tmp_path, contract) as keeper:
         answers = prune_at_once(database, tmp_path / "wane.toml", "jobs.done", WAYS, limit=37)
         reported = {name: sum(answer["taken"].get(name, 0) for answer in answers) for name in ("jobs", "notes")}
         assert reported == {"jobs": audited(keeper), "notes": audited(keeper, "notes")}
@@ -98,7 +98,7 @@ def test_a_cap_is_never_undercut_beside_heartbeats(database: Database, tmp_path:
             [(count,)] = watching.execute("SELECT count(*) FROM beats").fetchall()
             lowest[0] = min(lowest[0], count)
 
-    with kept(database, tmp_path, CAPPED) as keeper:
+    with enabled_keeper(database, tmp_path, CAPPED) as keeper:
         heart, watcher = Background(heartbeat), Background(watch)
         try:
             answers = prune_at_once(database, tmp_path / "wane.toml", "beats.cap", WAYS, limit=7)
@@ -116,7 +116,7 @@ def test_threads_that_share_a_keeper_take_turns(database: Database, tmp_path: Pa
     create(database)
     database.execute("DROP TABLE notes")
     fill(database, 600)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
 
         def prune() -> int:
             taken = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prune.keeping import KEEP_WEEK, ago, keeping, rule, table
-from prune.test_conditions import add, create, ids, kept
+from prune.test_conditions import add, create, enabled_keeper, ids
 from prune.test_spare import scoped
 from races.racing import Background, await_waiting, backend, backend_of
 from servers import PostgresDatabase
@@ -35,12 +35,12 @@ def test_the_newest_row_stays_while_another_transaction_removes_a_newer_one(
     declared = table(
         "job", rule(bound=KEEP_WEEK, spare=Spare(1, ("tenant",)), then=action), rule("gone", when=["cleaned"])
     )
-    with keeping(postgres_database, declared) as kept_:
+    with keeping(postgres_database, declared) as opened:
         application = postgres_database.connect()
         with application.transaction():
             application.execute(change.encode())
-            taking = Background(lambda: kept_.keeper.prune("job", rule="old", limit=10))
-            await_waiting(postgres_database, backend_of(kept_.keeper), backend(application))
+            taking = Background(lambda: opened.keeper.prune("job", rule="old", limit=10))
+            await_waiting(postgres_database, backend_of(opened.keeper), backend(application))
         assert taking.result().rows == 1
         left = postgres_database.query("SELECT id FROM job WHERE state = 'done' AND tenant = 'a' AND at_ms > 1")
         assert left == [(2,)]
@@ -53,7 +53,7 @@ def test_a_function_waits_for_the_transaction_that_removes_a_newer_row(
     for number in (1, 2, 3):
         add(postgres_database, id=number, at_ms=ago(200 - number), tries=1)
     rules = 'rule.old = { keep = "90d", spare = { newest = 1, per = "tries" } }\n'
-    with kept(postgres_database, tmp_path, rules) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, rules) as keeper:
         install(keeper)
         application, caller = postgres_database.connect(), postgres_database.connect()
         with application.transaction():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from races.racing import NEW, OLD, SCHEDULER, audited, ids, kept, ms
+from races.racing import NEW, OLD, SCHEDULER, audited, enabled_keeper, ids, ms
 from races.test_recheck import overlap
 from servers import PostgresDatabase
 from wane._keeper import Keeper
@@ -46,7 +46,7 @@ def test_a_row_that_gets_a_later_time_in_another_column_stays(
     at = "NULL" if pick == "first" else str(ms(OLD))
     postgres_database.execute(f"INSERT INTO jobs SELECT n, {at}, {ms(OLD)} FROM generate_series(1, 4) AS n")
     column = "done_at" if pick == "first" else "cancelled_at"
-    with kept(postgres_database, tmp_path, CHOSEN % pick) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, CHOSEN % pick) as keeper:
         change = f"UPDATE jobs SET {column} = %s WHERE id = 2"
         assert overlap(postgres_database, keeper, change, (ms(NEW),), prune) == 3
         assert ids(postgres_database) == [2]
@@ -98,7 +98,7 @@ def test_a_row_whose_child_gets_a_later_time_in_an_open_transaction_stays(
         INSERT INTO events SELECT n, n, {ms(OLD)} FROM generate_series(1, 4) AS n;
         INSERT INTO events VALUES (8, 8, {ms(NEW)}), (7, 8, {ms(NEW)});"""
     )
-    with kept(postgres_database, tmp_path, IN_CHILD) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, IN_CHILD) as keeper:
         take = prune
         if taker == "sql":
             install(keeper)
@@ -118,7 +118,7 @@ def test_a_row_whose_parent_gets_a_later_time_in_an_open_transaction_stays(
         INSERT INTO owners SELECT n, {ms(OLD)} FROM generate_series(1, 2) AS n;
         INSERT INTO jobs SELECT n, n % 2 + 1 FROM generate_series(1, 4) AS n;"""
     )
-    with kept(postgres_database, tmp_path, IN_PARENT) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, IN_PARENT) as keeper:
         take = prune
         if taker == "sql":
             install(keeper)
@@ -155,7 +155,7 @@ def test_a_row_whose_window_gets_longer_in_an_open_transaction_stays(
         INSERT INTO jobs SELECT n, {ms(OLD)}, 1, n FROM generate_series(1, 4) AS n;"""
     )
     parent = ', parent = { table = "queues", columns = "queue" }' if where == "queue" else ""
-    with kept(postgres_database, tmp_path, OWN_WINDOW % parent) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, OWN_WINDOW % parent) as keeper:
         take = prune
         if taker == "sql":
             install(keeper)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.asking import bind, bound_rule, one_rule, opened, refusals
+from conformance.due_rows import bind, bound_rule, one_rule, opened, refusals
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._contract.conditions import equal_to
 from wane._contract.duration import FOREVER
@@ -229,12 +229,12 @@ MISSING = [
 
 
 @pytest.mark.parametrize(
-    ("table", "place", "name", "fix"), MISSING, ids=[f"{place} {name}" for _, place, name, _ in MISSING]
+    ("table", "path", "name", "fix"), MISSING, ids=[f"{path} {name}" for _, path, name, _ in MISSING]
 )
 def test_a_missing_column_is_reported_where_it_is_named(
-    tables: Database, table: Table, place: str, name: str, fix: str
+    tables: Database, table: Table, path: str, name: str, fix: str
 ) -> None:
-    assert reported(tables, table) == [(f"table.job.{place}", "missing-column", f"job has no column {name!r}", fix)]
+    assert reported(tables, table) == [(f"table.job.{path}", "missing-column", f"job has no column {name!r}", fix)]
 
 
 def test_a_column_unlike_any_other_is_reported_with_all_there_are(tables: Database) -> None:
@@ -376,8 +376,8 @@ WRONG_STATES: dict[str, list[tuple[str, State, str]]] = {
         ("bigint", 2**63, "x is bigint, and 9223372036854775808 is too large for it"),
         ("mood", "sad", "'sad' is not a label of public.mood: happy, angry"),
         ("mood", 1, "1 is not a label of public.mood: happy, angry"),
-        ("jsonb", "done", "x is jsonb: a state is a text, a whole number, a boolean or an enum"),
-        ("text[]", "done", "x is text[]: a state is a text, a whole number, a boolean or an enum"),
+        ("jsonb", "done", "x is jsonb: only texts, whole numbers, booleans and enums are compared with values"),
+        ("text[]", "done", "x is text[]: only texts, whole numbers, booleans and enums are compared with values"),
     ],
 }
 
@@ -596,5 +596,5 @@ def test_postgres_compares_a_reference_as_a_foreign_key_does_or_it_is_refused(
 def test_a_fixed_value_of_a_follower_must_fit_its_column(tables: Database) -> None:
     follower = Follower(Reference(TableName("child"), ("job_id",)), (("job_id", equal_to("one")),))
     [(path, code, message, _)] = reported(tables, with_rule(Rule("rule", AGE, followers=(follower,))))
-    assert (path, code) == ("table.job.rule.rule.with", "wrong-state-type")
+    assert (path, code) == ("table.job.rule.rule.with", "wrong-value-type")
     assert "'one' is not" in message

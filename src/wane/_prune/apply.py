@@ -42,19 +42,19 @@ def _planned_rows(sweeper: Sweeper, plan: Plan, step: Step) -> PlannedRows:
         raise PlanError(f"{name}: the plan does not say how many rows are due", _count_first(name))
     table = sweeper.bindings.table(step.table)
     selection = sweeper.bindings.selection(table, sweeper.bindings.rule(table, step.rule))
-    said = step.due.rows
+    planned = step.due.rows
     try:
-        due = count_due(sweeper.store, selection, plan.made_at, COUNT_SECONDS, most=said + 1)
+        due = count_due(sweeper.store, selection, plan.made_at, COUNT_SECONDS, most=planned + 1)
     except TimedOut as problem:
         raise PlanError(
             f"{name}: counting the rows that are due by the plan did not finish in {COUNT_SECONDS:g} seconds",
             f"let the rule go by its budget instead: {pasted('sweep', name, '--approve', name)}",
         ) from problem
-    if due > said:
+    if due > planned:
         how = "" if step.due.exactness is Exactness.EXACT else f" ({step.due.exactness.value})"
         hint = "rows changed since it was made; plan again" if not how else _count_first(name)
-        raise PlanError(f"{name}: the plan says {said:,} rows{how}, and at least {due:,} are due by it now", hint)
-    return PlannedRows(plan.made_at, said)
+        raise PlanError(f"{name}: the plan says {planned:,} rows{how}, and at least {due:,} are due by it now", hint)
+    return PlannedRows(plan.made_at, planned)
 
 
 def _count_first(name: str) -> str:

@@ -14,23 +14,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from wane._contract.model import Table
 from wane._contract.names import TableName
 from wane._contract.settings import SweepSettings
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Flag, Ledger, add_counts
 from wane._prune.dialects import row_taker
-from wane._prune.gates import closed_gate
+from wane._prune.gates import append_only_gate, closed_gate
 from wane._prune.others import OtherUsers
 from wane._prune.pace import BatchCosts, Pace
-from wane._prune.take import gated
+from wane._prune.sql_activity import activity_of
 from wane._rules.selection import Selection
 from wane.errors import Locked, TimedOut
-from wane.events import BatchTaken, Listener, SlowedDown, nobody
+from wane.events import BatchTaken, Listener, SlowedDown, ignore_event
 
 STOPPED = "stop requested"
 BATCH_SECONDS = 30.0
 """How long a batch may take, before it is retried smaller."""
+_PROBED_SECONDS = 0.05
+"""How often a pause checks whether other writers are still there."""
 
 
 class Closed(Exception):
@@ -50,6 +53,12 @@ def require_open(flags: Mapping[str, Flag], table: TableName | str, settings: Sw
         raise Closed(closed)
 
 
+def require_not_append_only(table: Table) -> None:
+    """Raise Closed if a table is append-only."""
+    if table.append_only:
+        raise Closed(append_only_gate(table.name))
+
+
 def pass_gates(
     transaction: Transaction,
     selection: Selection,
@@ -57,7 +66,7 @@ def pass_gates(
     fence: Callable[[Transaction], None],
 ) -> datetime:
     """Begin a batch of a rule: raise Closed if a gate is closed, check the fence, and return the database's time."""
-    opening = row_taker(transaction).open_batch(gated(selection))
+    opening = row_taker(transaction).open_batch(selection)
     require_open(opening.flags, selection.name, settings)
     fence(transaction)
     return opening.clock
@@ -71,6 +80,7 @@ class OpenBatch:
         self.clock = clock
         self.began = began
         self._before = audit
+        transaction.owe_record({audit.table: 0})
         self.entry: AuditEntry
         """What this batch changed."""
         self.audit: AuditEntry
@@ -80,13 +90,20 @@ class OpenBatch:
     def record(self, counts: dict[str, int]) -> None:
         """Record what this batch changed, by table. The first one writes the audit row."""
         before, seconds = self._before, round(time.monotonic() - self.began, 6)
-        entry = replace(before, counts={before.table: 0, **counts}, executed_at=self.clock, seconds=seconds)
-        self.audit_id = Ledger.of(self.transaction).record(entry) if before.id is None else before.id
-        self.entry = replace(entry, id=self.audit_id)
-        self.audit = replace(before, id=self.audit_id, counts=add_counts(before.counts, entry.counts))
+        entry = before.changed(before.id, {before.table: 0, **counts}, self.clock, seconds)
+        if before.id is None:
+            self.audit_id = Ledger.of(self.transaction).record(entry)
+            entry = replace(entry, id=self.audit_id)
+        else:
+            self.audit_id = before.id
+            self.transaction.recorded(entry.counts)  # `finish` adds them to the row.
+        self.entry = entry
+        sums = add_counts(before.counts, entry.counts)
+        self.audit = before.changed(self.audit_id, sums, before.executed_at, before.seconds)
 
     def finish(self) -> AuditEntry:
         """Add to the audit row of earlier batches; return it as it is after the commit."""
+        self.transaction.require_recorded()
         if self._before.id is not None:
             # Last, because it fails if the audit row does not cover every batch before: a crashed server may have
             # lost some.
@@ -106,7 +123,7 @@ class Batches:
     begin: Callable[[Transaction], datetime]
     """Called first in each transaction: raises if the batch must not run, and returns the database's time."""
     stop: threading.Event = field(default_factory=threading.Event)
-    listener: Listener = nobody
+    listener: Listener = ignore_event
     scheduler: str | None = None
     label: str = ""
     durable: bool = False
@@ -129,7 +146,7 @@ class Batches:
     def __post_init__(self) -> None:
         self.least_size = min(self.least_size, self.pace.most_batch)
         self.size = max(self.pace.first_batch, self.least_size)
-        self.others = self.others or OtherUsers(self.store)
+        self.others = self.others or OtherUsers(activity_of(self.store))
         if self.pace.pauses:
             self.others.begin()
 
@@ -149,8 +166,9 @@ class Batches:
 
     def add(self, counts: dict[str, int], seconds: float, worked: float | None = None) -> None:
         """Add a batch that is committed already, with its part of the audit row."""
-        self.last = replace(self.audit, counts={self.audit.table: 0, **counts}, seconds=seconds)
-        self.audit = replace(self.audit, counts=add_counts(self.audit.counts, self.last.counts))
+        audit = self.audit
+        self.last = audit.changed(audit.id, {audit.table: 0, **counts}, audit.executed_at, seconds)
+        self.audit = audit.with_batch(self.last.counts)
         self.seconds, self.worked = seconds, seconds if worked is None else worked
 
     def adapt(self, rows: int | None = None) -> None:
@@ -167,10 +185,24 @@ class Batches:
         self.listener(BatchTaken(self.scheduler, last.table, rule, self.label, last.kind, last.counts, seconds, size))
 
     def pause(self) -> None:
-        """Leave the database to the application for a while, as the pace says."""
+        """Leave the database to the application for a while, as the pace says.
+
+        A long pause beside another writer ends as soon as that writer has been quiet for long enough.
+        """
+        if not self.pace.pauses:
+            return
+        waited = 0.0
+        while True:
+            left = self._pace_now().pause_seconds(self.seconds) - waited
+            probes = self.store.one_writer and left > _PROBED_SECONDS
+            step = _PROBED_SECONDS if probes else max(left, 0.0)
+            if self.stop.wait(step) or not probes:
+                return
+            waited += step
+
+    def _pace_now(self) -> Pace:
         assert self.others is not None
-        pace = self.pace.after_quiet(self.others.quiet_seconds()) if self.pace.pauses else self.pace
-        self.stop.wait(pace.pause_seconds(self.seconds))
+        return self.pace.after_quiet(self.others.quiet_seconds(), one_writer=self.store.one_writer)
 
     def slow_down(self, problem: Locked | TimedOut, seconds: float) -> None:
         """Halve the batch, emit why, and wait: others hold locks, or a batch took too long."""

@@ -1,8 +1,8 @@
 """The fuse: a sweep that would take a large share of a table takes nothing until a user has reviewed and approved it.
 
-A wrong clock, a contract with a unit too small, a column that was filled with yesterday: each of them makes most of a
-table due at once. The planner's statistics are from before such a mistake, so no estimate is used here: rows are
-counted, and a count that does not finish in time counts as too many.
+A wrong clock, a contract with too small a unit, a column that was backfilled with yesterday's date: each of them makes
+most of a table due at once. The planner's statistics are from before such a mistake, so no estimate is used here: rows
+are counted, and a count that does not finish in time counts as too many.
 """
 
 from __future__ import annotations

@@ -30,6 +30,11 @@ def closed_gate(flags: Mapping[str, Flag], table: TableName | str, settings: Swe
     return ""
 
 
+def append_only_gate(table: TableName | str) -> str:
+    """Return why nothing that runs by itself takes rows from an append-only table."""
+    return f"{table} is append-only: only an explicit prune takes rows from it"
+
+
 def set_gate(
     store: Store, table: TableName | str | None, settings: SweepSettings, *, enabled: bool, by: str | None = None
 ) -> str:

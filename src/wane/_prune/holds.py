@@ -15,6 +15,7 @@ from wane._db.transaction import Transaction
 from wane._findings import did_you_mean
 from wane._ledger import Hold, Ledger
 from wane._prune.primitive import whoami
+from wane._prune.sql_views import tables_behind
 from wane._rules.holds import is_known
 from wane._rules.queries import queries_of
 from wane.errors import Locked, StoreError, TimedOut, UnknownTable, Unreachable, WrongArgument
@@ -131,7 +132,7 @@ def _root(store: Store, schema: Schema, info: TableInfo) -> TableInfo:
     if roots:
         return roots[0]
     if info.kind in (Kind.VIEW, Kind.MATERIALIZED_VIEW):
-        tables = ", ".join(store.tables_behind(info)) or "the tables that it reads"
+        tables = ", ".join(tables_behind(store, info)) or "the tables that it reads"
         raise WrongArgument(f"{info.name} is a {info.kind.value}: it has no rows of its own", f"hold {tables}")
     if info.kind in (Kind.FOREIGN, Kind.VIRTUAL):
         where = "the database that has them" if info.kind is Kind.FOREIGN else "the tables behind it"

@@ -1,4 +1,4 @@
-"""Whether anybody else uses the database: sweeps pause for their sake, and hardly where nobody is."""
+"""Whether other users work in the database: sweeps pause for them, and hardly pause where there are none."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from wane._db import Store
-from wane._db.store import Activity
+from wane._prune.sql_activity import Activity, ActivityCounters
 
 _WINDOW_SECONDS = 2.0
 _MOST_TRANSACTIONS = 8
-"""Transactions in a window that change nothing and count as nobody: monitoring, and Wane's own heartbeats."""
+"""Transactions in a window that change nothing and count as no use: monitoring, and Wane's own heartbeats."""
 
 
 @dataclass(slots=True)
 class OtherUsers:
     """Compares what happened in the database between two batches with what this sweep did itself."""
 
-    store: Store
+    counters: ActivityCounters
     clock: Callable[[], float] = time.monotonic
     _last: Activity | None = field(default=None, init=False)
     _seen: float = field(default=0.0, init=False)
@@ -28,23 +27,23 @@ class OtherUsers:
     def begin(self) -> None:
         """Read what happened before the first batch, so that it does not count as the work of others."""
         before, quiet = self._last, self.clock() - self._seen
-        self.store.activity()  # What this session did so far is counted now.
-        self._last = self.store.activity()
+        self.counters.read()  # What this session did so far is counted now.
+        self._last = self.counters.read()
         self._window.clear()
         if self._last is None:
             self._seen = self.clock()
             return
         same = before is not None and before.changes == self._last.changes
-        self._seen = self.clock() - max(self.store.quiet_seconds(), quiet if same else 0.0)
+        self._seen = self.clock() - max(self.counters.quiet_seconds(), quiet if same else 0.0)
 
     def quiet_seconds(self) -> float:
-        """Return for how long nobody else has used the database; called once after each batch."""
-        now, found, last = self.clock(), self.store.activity(), self._last
+        """Return for how long no other user has used the database; called once after each batch."""
+        now, found, last = self.clock(), self.counters.read(), self._last
         self._last = found
         if found is None or last is None:
             self._seen = now
             return 0.0
-        own = self.store.own_activity
+        own = self.counters.own
         self._window.append((now, found.transactions - last.transactions - own.transactions))
         while self._window[0][0] < now - _WINDOW_SECONDS:
             self._window.popleft()

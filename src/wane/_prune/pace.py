@@ -1,34 +1,39 @@
 """The pace of a sweep: batches as large as fit a target time, and a pause after each, to protect the application.
 
-While nobody else uses the database there is nobody to protect, and pauses are short: long enough to notice others. They
-become shorter over a second in which nobody is seen, and long again with the first transaction of another.
+While no other process uses the database there is none to protect, and pauses are short: long enough to notice others.
+Pauses shrink over half a second without other activity, and grow at the first transaction of another process. Where one
+connection writes at a time, they are ten times as long beside other writers.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import combinations
 from statistics import median
 
 from wane._contract.settings import Budget, SweepSettings
+from wane._frozen import frozen
 from wane._ledger import SweepCost
 
 _MOST_FORESEEN = 10_000
 """Batches that are foreseen one by one."""
 _LEAST_APART = 0.01
-"""Sweeps whose batches are more alike in size than this do not tell fixed and row costs apart."""
+"""Sweeps whose batches are more alike in size than this do not separate fixed costs from costs per row."""
 
-_ALONE = 8
-"""How many times the duty a sweep works while nobody else uses the database."""
-_QUIET_SECONDS = 1.0
-"""Nobody else is there if nothing was seen for this long."""
+_NO_OTHER_USERS = 8
+"""How many times the duty a sweep works while no one else uses the database."""
+_QUIET_SECONDS = 0.5
+"""No other user is assumed if nothing was seen for this long."""
+_BESIDE_WRITERS = 10
+"""How many times less a sweep works beside others where one connection writes at a time: a batch makes the
+application's next write wait, so that there may be one batch for every hundred writes, not one for ten."""
 _LEAST_RATIO = 0.5
 """A sweep that deviates further from the others, by half or twice, was an exception."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pace:
     """The settings. A duty of 0.1 means: working for a tenth of the time, while others use the database."""
 
@@ -61,23 +66,24 @@ class Pace:
 
     @property
     def alone(self) -> Pace:
-        """Return the pace while nobody else uses the database."""
+        """Return the pace while no one else uses the database."""
         return self.after_quiet(_QUIET_SECONDS)
 
-    def after_quiet(self, seconds: float) -> Pace:
-        """Return the pace when nobody else has used the database for some seconds.
+    def after_quiet(self, seconds: float, *, one_writer: bool = False) -> Pace:
+        """Return the pace when no one else has used the database for some seconds.
 
         An application that uses it rarely meets a sweep that works for less of the time the more often it does.
         """
         share = min(seconds / _QUIET_SECONDS, 1.0)
-        return replace(self, duty=min(self.duty * (1 + (_ALONE - 1) * share), 1.0))
+        beside = self.duty / _BESIDE_WRITERS if one_writer else self.duty
+        return replace(self, duty=min(beside + (self.duty * _NO_OTHER_USERS - beside) * share, 1.0))
 
     def pause_seconds(self, seconds: float) -> float:
         """Compute the pause after a batch that took `seconds`."""
         return min(seconds * (1 / self.duty - 1), self.most_pause_seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchCosts:
     """The rows and seconds of the latest batches, to learn what a batch costs whatever its size."""
 
@@ -101,7 +107,7 @@ class BatchCosts:
         return max(median(seconds - per_row * rows for rows, seconds in self._batches), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Costs:
     """What batches of a rule cost: some seconds each, and some for every row."""
 
@@ -113,7 +119,7 @@ class Costs:
         return self.fixed_seconds * batches + self.row_seconds * rows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Foreseen:
     """How a sweep will go: what it takes until nothing is due, or until a budget is spent."""
 
@@ -150,8 +156,8 @@ def foresee(pace: Pace, costs: Costs, rows: int, budget: Budget, besides: float 
 def learn_costs(sweeps: Sequence[SweepCost]) -> tuple[Costs, Costs] | None:
     """Learn what batches cost from earlier sweeps: the lowest and the highest costs that explain them; None if none.
 
-    Sweeps whose batches were of different sizes tell fixed and row costs apart, by least squares; how far the sweeps
-    deviate from that gives the range. Otherwise all of the cost may be by row, or half of it fixed.
+    Sweeps whose batches were of different sizes separate fixed costs from costs per row, by least squares; how far
+    the sweeps deviate from that gives the range. Otherwise all of the cost may be by row, or half of it fixed.
     """
     if not sweeps:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import date, datetime
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from wane._db.counting import Count, Exactness, Figure, read_stated, stated, stated_each
 from wane._db.timestamps import DAY_SHAPE
 from wane._findings import Finding
+from wane._frozen import frozen
 from wane.errors import PlanError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ FORMAT = 4
 """The version of the plan file; a file of another version is refused."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepStatement:
     """A statement that a rule runs on the user's tables: its exact text, and the values of a first batch.
 
@@ -35,7 +36,7 @@ class StepStatement:
     query_plan: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Takes:
     """How long the next sweep of a rule takes, learned from its latest sweeps: pauses and budgets included."""
 
@@ -54,7 +55,7 @@ class Takes:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BudgetStop:
     """The budget that ends the next sweep of a rule before everything that is due has left."""
 
@@ -69,7 +70,7 @@ class BudgetStop:
     """What raises the budget."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArchiveWait:
     """What a scheduled sweep to the archive waits for, while fewer rows are due."""
 
@@ -78,7 +79,7 @@ class ArchiveWait:
     """How long a due row waits at the most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One rule of a plan."""
 
@@ -110,6 +111,8 @@ class Step:
     """The budget that ends the next sweep; None: it takes everything, or that is unknown."""
     waits: ArchiveWait | None = None
     """What the next scheduled sweep of a rule that archives waits for; None: nothing."""
+    transform: dict[str, Any] | None = None
+    """What happens to columns of the rows on the way to the archive; None: nothing."""
     saved_by_followers: Count | None = None
     """Rows that would be due if no row in a live state followed them; counted only where a plan is explained."""
 
@@ -131,13 +134,14 @@ class Step:
             "takes": None if self.takes is None else self.takes.as_dict(),
             "stop": None if self.stop is None else asdict(self.stop),
             "waits": None if self.waits is None else asdict(self.waits),
+            "transform": self.transform,
             **stated("saved_by_followers", self.saved_by_followers),
             "swept": self.swept,
             "statements": [asdict(one) for one in self.statements],
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """What is due now."""
 

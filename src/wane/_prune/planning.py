@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
+from typing import Any
 
 from wane._contract.fingerprint import fingerprint
 from wane._contract.lookup import is_named
@@ -204,6 +205,8 @@ def _due_once(
 
 def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: float) -> Step:
     """Return the step with how long its next sweep takes, and which budget ends it, as far as that is known."""
+    if step.action == "archive":
+        step = replace(step, transform=_transform(contract, step))
     leaving = sum_counts([step.due, *step.followers.values()])
     if not step.swept or not leaving.rows:
         return step
@@ -215,10 +218,11 @@ def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: fl
         spent = "rows" if leaving.rows > rule.budget.rows else ""
         return replace(step, stop=_stop(step, rule.budget, spent, rule.budget.rows, leaving.rows))
     pace = Pace.of(contract.sweep)
-    # From what it takes if nobody else uses the database, to what it takes beside others.
+    # From what it takes if no one else uses the database, to what it takes beside others.
+    beside = pace.after_quiet(0.0, one_writer=store.one_writer) if pace.pauses else pace
     foreseen = [
         foresee(how, one, leaving.rows, rule.budget, besides)
-        for how, one, besides in zip((pace.alone, pace), costs, (1.0, _BESIDES), strict=True)
+        for how, one, besides in zip((pace.alone, beside), costs, (1.0, _BESIDES), strict=True)
     ]
     low, high = sorted(foreseen, key=lambda one: one.seconds)
     # A budget ends a sweep whatever it finds beyond.
@@ -261,6 +265,12 @@ def _waits(contract: Contract, step: Step) -> ArchiveWait | None:
     return ArchiveWait(settings.least_rows, settings.longest_wait.total_seconds()) if few else None
 
 
+def _transform(contract: Contract, step: Step) -> dict[str, Any] | None:
+    """Return what happens to columns of the rows on the way to the archive."""
+    [settings] = [one for one in contract.archive if str(one.table) == step.table]
+    return None if settings.transform is None else settings.transform.described()
+
+
 def _stop(step: Step, budget: Budget, spent: str, rows: int, leaving: int) -> BudgetStop | None:
     if not spent:
         return None
@@ -273,7 +283,7 @@ def _explained(store: Store, statement: Statement) -> str:
     if statement.text.startswith("LOCK TABLE"):
         return ""
     try:
-        return store.explain(statement)
+        return store.planner.explain(statement)
     except Unreachable:
         raise
     except StoreError as problem:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from wane._contract.model import ToArchive, ToColdTier
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
-from wane._prune.sql_cold_tier import locked_columns, months, shown_moving
-from wane._prune.sql_postgres import Closing, closing_followers, closing_references
+from wane._frozen import frozen
 from wane._prune.take import rechecks
 from wane._rules.indexes import has_time_index
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, losing
 from wane._rules.statements import statements_of
 
+if TYPE_CHECKING:
+    from wane._prune.sql_postgres import Closing
+
 _MANY = "if a row has more followers than fit into a batch"
 _LOCKED = "if others hold locks"
 _LARGE = "if the table is large, without an index that serves"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShownStatement:
     """A statement, and what it is run for."""
 
@@ -40,6 +42,8 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
         if statement is None:
             return
         if losing is not None and isinstance(action, ToColdTier):
+            from wane._prune.sql_cold_tier import shown_moving
+
             statement = shown_moving(rows.dialect, action.schema, losing, statement)
         keys = [("…",) * len(selection.key)]
         filled = rule.fill(
@@ -61,10 +65,16 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
 
     def add_later() -> None:
         if rule.at_once is not None:
-            add("in one call, full batches from the second on: find where the batch ends", rule.at_once.end)
+            call = "in one call, full batches from the second on"
+            if rule.at_once.end_time is not None:
+                add(f"{call}: find a time at which the batch ends", rule.at_once.end_time)
+                call = "in the same call, if there is none"
+            add(f"{call}: find where the batch ends", rule.at_once.end)
             add("in the same call: take the batch", rule.at_once.take)
             if selection.has_delete_triggers:
                 add("in the same call: check that none of it is left", rule.at_once.retained)
+            else:
+                add("in the same call, if fewer are left than a batch may have: take them", rule.at_once.rest)
 
     def add_next_scopes() -> None:
         for number, statement in enumerate(rule.scopes_behind):
@@ -83,7 +93,11 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
 
     for statement in rule.scopes[:1]:
         add("find the scopes beyond the cap", statement)
-    closings = closing_references(rows, selection) if locks else []
+    closings: list[Closing] = []
+    if locks:  # A plan on SQLite need not import what only PostgreSQL has.
+        from wane._prune.sql_postgres import closing_references
+
+        closings = closing_references(rows, selection)
     close(closings)
     if rule.take_range is not None:
         find, take, held = "find where the batch ends", "take the batch", ""
@@ -131,10 +145,15 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
     add("lock the newest rows, which are spared, until two reads agree", rule.lock_spared)
     if rechecks(selection):
         add(f"{by_key}check them again, and count what leaves with them", rule.recheck)
-        close(closing_followers(rows, selection) if locks else [])
+        if locks:
+            from wane._prune.sql_postgres import closing_followers
+
+            close(closing_followers(rows, selection))
         for one in sorted(rule.followers, key=lambda one: len(one.path)):
             add(f"lock {one.name}, then check again", one.lock)
     if isinstance(action, ToColdTier):
+        from wane._prune.sql_cold_tier import locked_columns, months
+
         add("find their months", months(rows, selection))
         for table in losing(selection):
             add("prevent changes of the columns", locked_columns(rows.dialect, table))

@@ -29,7 +29,7 @@ from wane._rules.rows import cutoff
 from wane._rules.scopes import MOST_SCOPES, Scope
 from wane._rules.selection import Selection
 from wane.errors import Locked, WrongArgument
-from wane.events import Listener, RowsPruned, hard_deleted, nobody
+from wane.events import Listener, RowsPruned, hard_deleted, ignore_event
 
 _KINDS: dict[type[object], str] = {Mark: "mark", ToColdTier: "shelve"}
 """The kind that the audit trail records for a call, by its rule's action."""
@@ -93,7 +93,7 @@ class Pruner:
         contract: Contract,
         *,
         actor: str | None = None,
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
         own: bool = False,
     ) -> None:
         """Prepare to prune; `own`: the contract covers Wane's own tables."""
@@ -311,8 +311,7 @@ def take_all_scopes(transaction: Transaction, batch: Batch) -> Taken:
     """Take a batch; for a cap per scope, scope after scope until the batch is full."""
     taker = row_taker(transaction)
     taken = _take_all_scopes(taker, batch)
-    if any(taken.counts.values()):
-        taker.require_bound(batch.selection)
+    taker.conclude(batch.selection, taken.counts)
     return taken
 
 

@@ -12,25 +12,25 @@ means that the call has committed nothing, and a call that returns reports every
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
 from wane._contract.settings import SweepSettings
 from wane._db import Store
 from wane._db.postgres.gate import ENTER, gates
-from wane._db.postgres.literal import literal
-from wane._db.postgres.plpgsql import SessionFunction, plain, session_function, session_procedure
-from wane._db.postgres.settings import BY_INDEX, SEARCH_PATH, set_locally
+from wane._db.postgres.plpgsql import SessionFunction, literal, plain, session_function, session_procedure
+from wane._db.postgres.settings import BY_INDEX, SEARCH_PATH
 from wane._db.postgres.store import PostgresStore
 from wane._db.postgres.transaction import LOCAL_SETTINGS
 from wane._db.schema import TableInfo
 from wane._db.statement import Slot, Statement, TimeSlot
 from wane._leases import Fence
 from wane._ledger import AuditEntry
-from wane._prune.gates import flag_name
+from wane._prune.called import MOST_SECONDS, BatchSizes, CalledBatch, CalledBatches
+from wane._prune.sql_gates import gates_are_open
 from wane._prune.sql_postgres import closing_references
-from wane._prune.take import Batch, Position, gated
+from wane._prune.take import Batch, gated
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, follower_paths
@@ -41,21 +41,8 @@ _MOST_REFUSED = 2
 """After this many refusals in a row, the function is not called again in the sweep."""
 _UNPLANNABLE = ("enable_sort", "enable_hashjoin", "enable_mergejoin")
 """What a plan that does not know how many rows there will be must not use: it would sort or hash all that could be."""
-_STEADY_CALLS = 3
-"""Calls of one batch each, about as large as the one before, before a call may take several."""
-_STEADY_SIZES = (0.8, 1.25)
-_MOST_SECONDS = 0.05
-"""After this long, a call begins no further batch: a sweep stops between two calls."""
 _SPARE_FOLLOWERS = 1.1
 """Rows may have more followers than those before; a batch that does not fit is taken twice."""
-
-
-@dataclass(frozen=True, slots=True)
-class CalledBatch:
-    """A batch that a call took."""
-
-    counts: dict[str, int]
-    seconds: float
 
 
 class BatchCall:
@@ -74,46 +61,36 @@ class BatchCall:
         self._most_seconds = None if fence is None else fence.most_seconds
         self._latest: dict[str, int] = {}
         """What the latest batch took."""
-        self._limit, self._steady = 0, 0
+        self._sizes = BatchSizes()
         self._refused = 0
         self._wasteful = False
         """Whether most of the rows that a batch found stayed: others read on until a batch is full."""
 
-    def take(self, audit: AuditEntry, batch: Batch, most_batches: int) -> tuple[Position, list[CalledBatch]] | None:
-        """Take and commit batches; return where they ended.
-
-        None if nothing was taken, and the batch is to be taken statement by statement.
-        """
+    def take(self, audit: AuditEntry, batch: Batch, most_batches: int) -> CalledBatches | None:
+        """Take and commit batches; None if nothing was taken, and the batch is to be taken statement by statement."""
         followers = max(self._followers(audit.counts), self._followers(self._latest))
         limit = min(batch.limit, int(batch.most / (1 + followers * _SPARE_FOLLOWERS)))
         if limit <= 0 or self._wasteful or self._refused == _MOST_REFUSED:
             return None
-        most = most_batches if self._is_steady(limit) else 1
+        most = most_batches if self._sizes.are_steady(limit) else 1
         numbers = (audit.id, audit.rows, limit, batch.most)
-        values = [*numbers, *(batch.floor or self._first), *self._fixed, most, _MOST_SECONDS]
-        found = self._store.call(self._functions, values, most_seconds=self._most_seconds)
+        values = [*numbers, *(batch.floor or self._first), *self._fixed, most, MOST_SECONDS]
+        found = self._store.call(self._functions, values, _settings(), most_seconds=self._most_seconds)
         if found is None:
             self._refused += 1
             return None
         self._refused = 0
         width = len(self._first)
-        end, seconds, rows = found[:width], found[width], found[width + 1 :]
+        end, (done, seconds), rows = found[:width], found[width : width + 2], found[width + 2 :]
         batches = [
             CalledBatch(dict(zip(self._names, counts, strict=True)), took)
             for took, *counts in zip(seconds, *rows, strict=True)
         ]
         if not batches:
-            return None  # It is the last one.
+            return None  # It is the last one, and a trigger may retain some of its rows.
         self._latest = batches[-1].counts
         self._wasteful = 2 * self._latest[self._names[0]] < limit
-        return end, batches
-
-    def _is_steady(self, limit: int) -> bool:
-        """Return whether batches have been about as large as this one for some time."""
-        least, most = (ratio * self._limit for ratio in _STEADY_SIZES)
-        self._steady = self._steady + 1 if least <= limit <= most else 0
-        self._limit = limit
-        return self._steady >= _STEADY_CALLS
+        return CalledBatches(batches, batch.floor if done else end, done)
 
     def _followers(self, counts: dict[str, int]) -> float:
         """Return how many rows left with each one, by what was taken."""
@@ -155,6 +132,7 @@ class _Writer:
         parameters = dict.fromkeys(("wane_id", "wane_before", "wane_limit", "wane_most"), "bigint")
         parameters |= {f"wane_{name}": "text" for name in self.floors} | times | {"wane_fence": "bigint"}
         outputs = dict.fromkeys(self.ends, "text")
+        outputs["wane_done"] = "boolean"
         one = session_function(parameters, {**outputs, **dict.fromkeys(self.counts, "bigint")}, self._body())
         lists = {"wane_seconds": "float8[]", **{f"{name}_taken": "bigint[]" for name in self.counts}}
         limits = {"wane_batches": "bigint", "wane_most_seconds": "float8"}
@@ -167,18 +145,18 @@ class _Writer:
             "wane_seconds := '{}';",
             *(f"{name}_taken := '{{}}';" for name in self.counts),
             "LOOP",
-            # It ends with each transaction, and others may have created what a bare name or an operator would find.
-            f"PERFORM {set_locally({'search_path': SEARCH_PATH}).removeprefix('SELECT ')};",
             "wane_began := clock_timestamp();",
             "wane_until := coalesce(wane_until, wane_began + make_interval(secs => wane_most_seconds));",
             f"IF wane_seconds = '{{}}' THEN {call}",
             f"ELSE BEGIN {call} EXCEPTION WHEN OTHERS OR query_canceled THEN EXIT; END; END IF;",
-            f"EXIT WHEN wane_one.{self.ends[0]} IS NULL;",
+            "EXIT WHEN wane_one.wane_done IS NULL;",
             "wane_seconds := wane_seconds || extract(epoch FROM clock_timestamp() - wane_began)::float8;",
             *(f"{name}_taken := {name}_taken || wane_one.{name};" for name in self.counts),
             *(f"{end} := wane_one.{end}; wane_{floor} := {end};" for end, floor in ends),
             f"wane_before := wane_before + {' + '.join(f'wane_one.{name}' for name in self.counts)};",
+            "wane_done := wane_one.wane_done;",
             # The end of the call commits the last one.
+            "EXIT WHEN wane_done;",
             f"EXIT WHEN cardinality(wane_seconds) >= wane_batches OR 2 * wane_one.{self.counts[0]} < wane_limit;",
             "EXIT WHEN clock_timestamp() >= wane_until;",
             "COMMIT;",
@@ -195,8 +173,12 @@ class _Writer:
         )
         retained = plain(self.at_once.retained, _variable)
         lines = [
-            f"PERFORM {set_locally(_settings()).removeprefix('SELECT ')};",
             "wane_began := clock_timestamp();",
+            # Others may have created what a bare name or an operator would find, or hide rows by policies.
+            _refuse_if(
+                f"current_setting('search_path') <> {literal(SEARCH_PATH)} OR current_setting('row_security') <> 'off'",
+                "the session's settings are not the call's",
+            ),
             _refuse_if(
                 "current_setting('transaction_isolation') <> 'read committed'", "it would not see what others commit"
             ),
@@ -207,11 +189,8 @@ class _Writer:
             *(_refuse_if(f"NOT ({one})", "a reference is not protected") for one in self._protected()),
             *([_refuse_if("NOT current_setting('track_counts')::boolean", "nothing is counted")] if changes else []),
             *([f"wane_changes := ARRAY[{watched}];"] if changes else []),
-            f"{plain(self.at_once.end, _variable)}\nINTO {', '.join(self.ends)};",
-            "IF NOT FOUND THEN RETURN; END IF;",
-            f"{plain(self.at_once.take, _variable)}\nINTO {', '.join(self.counts)};"
-            if self.paths
-            else f"{plain(self.at_once.take, _variable)};\nGET DIAGNOSTICS wane_rows = ROW_COUNT;",
+            *self._find_end(),
+            f"IF wane_done THEN\n{self._counted(self.at_once.rest)}\nELSE\n{self._counted(self.at_once.take)}\nEND IF;",
             _refuse_if(f"wane_rows > wane_limit OR {self._total()} > wane_most", "more rows would leave than fit"),
             *([_refuse_if(f"EXISTS ({retained})", "rows stayed")] if self.selection.has_delete_triggers else []),
             *([_refuse_if(f"ARRAY[{watched}] <> ARRAY[{expected}]", "others changed")] if changes else []),
@@ -224,14 +203,31 @@ class _Writer:
         declared = "wane_began timestamp with time zone; wane_changes bigint[];"
         return f"#variable_conflict use_variable\nDECLARE {declared}\nBEGIN\n{chr(10).join(lines)}\nEND"
 
-    def _open(self) -> str:
-        """Write the condition that the gates are open: see `closed_gate`."""
-        flags, master = self.rows.dialect.own_table("flag"), flag_name(None, self.settings)
-        own = flag_name(self.selection.name, self.settings)
+    def _find_end(self) -> Iterator[str]:
+        """Write what finds where the batch ends: a time, with NULLs instead of a key, or a position; or the last
+        one."""
+        yield "wane_done := false;"
+        # What a trigger retains is found by where the batch ends.
+        last = "wane_done := NULL; RETURN;" if self.selection.has_delete_triggers else "wane_done := true;"
+        last = f"IF NOT FOUND THEN {last} END IF;"
+        end = f"{plain(self.at_once.end, _variable)}\nINTO {', '.join(self.ends)};\n{last}"
+        if self.at_once.end_time is None:
+            yield end
+        else:
+            yield f"{plain(self.at_once.end_time, _variable)}\nINTO {self.ends[0]};\nIF NOT FOUND THEN\n{end}\nEND IF;"
+
+    def _counted(self, take: Statement) -> str:
+        """Write a statement that takes rows, and counts them with those of each follower."""
+        text = plain(take, _variable)
         return (
-            f"EXISTS (SELECT FROM {flags} WHERE name = {literal(master)} AND enabled)"
-            f" AND NOT EXISTS (SELECT FROM {flags} WHERE name = {literal(own)} AND NOT enabled)"
+            f"{text}\nINTO {', '.join(self.counts)};"
+            if self.paths
+            else f"{text};\nGET DIAGNOSTICS wane_rows = ROW_COUNT;"
         )
+
+    def _open(self) -> str:
+        """Write the condition that the gates are open."""
+        return gates_are_open(self.rows.dialect, self.selection.name, self.settings, lambda _, value: literal(value))
 
     def _fenced(self) -> Iterator[str]:
         if self.fence is not None:
@@ -292,7 +288,7 @@ def _variable(slot: Slot) -> str:
 
 
 def _settings() -> dict[str, str]:
-    """Return the settings of the function's transaction; the timeout of the call itself is set before it."""
+    """Return the settings of the session while it is called: setting them for each batch takes longer than checks."""
     plans = {**BY_INDEX, **dict.fromkeys(_UNPLANNABLE, "off")}
     return {**LOCAL_SETTINGS, **plans, "synchronous_commit": "off"}
 

@@ -2,7 +2,8 @@
 
 A row is copied by the statement that deletes it, so what arrives is exactly what left, in one transaction. A table of
 the archive has the columns of the hot one, no constraints, and an index on the key. A column that was added to the hot
-table is added; anything else that happened to its columns is an error before anything moves.
+table is added; one that was dropped stays, and later rows are NULL there; one whose type changed has the wider of both
+types. Any other change of a type is an error before anything moves, because no column could hold both.
 """
 
 from __future__ import annotations
@@ -32,6 +33,31 @@ SELECT DISTINCT acl.grantee::regrole::text FROM pg_catalog.pg_namespace AS names
 WHERE namespace.nspname = %(schema)s AND acl.privilege_type = 'USAGE' AND acl.grantee <> 0
 AND acl.grantee <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user)
 """
+
+
+_WHOLE = "ARRAY['smallint', 'integer', 'bigint']"
+_FRACTIONS = "ARRAY['real', 'double precision']"
+
+
+def holds(one: str, other: str) -> str:
+    """Write the condition that a column of one type, as PostgreSQL writes it, holds every value of another type.
+
+    Where neither is known the condition is false or NULL.
+    """
+
+    def digits(kind: str, expression: str) -> str:
+        return f"substring({kind} from '{expression}')::integer"
+
+    precision, scale, length = r"^numeric\(([0-9]+),", r",(-?[0-9]+)\)$", r"^character varying\(([0-9]+)\)$"
+    return (
+        f"({one} = {other}"
+        f" OR array_position({_WHOLE}, {one}) >= array_position({_WHOLE}, {other})"
+        f" OR array_position({_FRACTIONS}, {one}) >= array_position({_FRACTIONS}, {other})"
+        f" OR ({one} = 'numeric' AND {other} ~ '^numeric')"
+        f" OR ({digits(one, scale)} = {digits(other, scale)} AND {digits(one, precision)} >= {digits(other, precision)})"
+        f" OR ({one} IN ('text', 'character varying') AND {other} ~ '^(text$|character varying)')"
+        f" OR {digits(one, length)} >= {digits(other, length)})"
+    )
 
 
 def name_of(table: TableInfo, month: str) -> str:
@@ -97,17 +123,24 @@ class MonthTable:
         )
         if comment is not None and comment != f"wane: {qualified(table)}":
             raise StoreError(
-                f"{where} is not the place of rows of {qualified(table)}: its comment says {comment!r}",
+                f"{where} does not hold rows of {qualified(table)}: its comment says {comment!r}",
                 "rename it, so that a new one is made; nothing was moved",
             )
         has, wanted = dict(cold), dict(hot)
         for name, kind in has.items():
-            if wanted.get(name) != kind:
-                now = f"is {wanted[name]} now" if name in wanted else "is gone"
+            if name not in wanted or wanted[name] == kind:
+                continue
+            kinds: dict[str, object] = {"cold": kind, "hot": wanted[name]}
+            cold_kind, hot_kind = "%(cold)s::text", "%(hot)s::text"
+            [(fits, wider)] = run(f"SELECT {holds(cold_kind, hot_kind)}, {holds(hot_kind, cold_kind)}", kinds)
+            if not fits and not wider:
                 raise StoreError(
-                    f"{table.name}.{name} {now}, and {where} has it as {kind}",
+                    f"{table.name}.{name} is {wanted[name]} now, and {where} has it as {kind}: no column holds both",
                     "nothing was moved; rename that table, so that a new one is made, or change its column",
                 )
+            if not fits:
+                widened = f"ALTER COLUMN {dialect.quote(name)} TYPE {wanted[name].replace('%', '%%')}"
+                run(f"ALTER TABLE {dialect.table(target)} {widened}", {})
         for name, kind in hot:
             if name not in has:
                 column = f"{dialect.quote(name)} {kind.replace('%', '%%')}"
@@ -132,7 +165,8 @@ def moving(dialect: Dialect, statement: Statement, target: TableInfo, names: Seq
 def month_tables(
     transaction: Transaction, rows: Rows, selection: Selection, keys: Sequence[Key]
 ) -> Iterator[tuple[MonthTable, list[Key]]]:
-    """Yield a month_table for each month of some rows, prepared for them and their followers, and the keys of its rows."""
+    """Yield a month_table for each month of some rows, prepared for them and their followers, and the keys of its
+    rows."""
     action = selection.rule.action
     assert isinstance(action, ToColdTier)
     keys_of: dict[str, list[Key]] = defaultdict(list)

@@ -13,7 +13,8 @@ from typing import Any
 
 from wane._contract.names import TableName
 from wane._contract.settings import EventSettings, OutboxSettings
-from wane._db.statement import Execute, Parameters
+from wane._db.sqlite.store import SqliteStore
+from wane._db.statement import Execute, Parameters, Statement
 from wane._db.store import Store
 from wane._db.timestamps import micros
 from wane._db.transaction import Transaction
@@ -22,6 +23,15 @@ from wane.errors import StoreError
 from wane.events import archived_name, hard_deleted_name
 
 _WORD = re.compile(r"\{([a-z_]+)\}")
+_SECONDS = 5.0
+_SCHEMA_OF = """
+SELECT space.nspname::text
+FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS searched (name, position)
+JOIN pg_catalog.pg_namespace AS space ON space.nspname = searched.name
+JOIN pg_catalog.pg_class AS class ON class.relnamespace = space.oid AND class.relname = %(name)s
+ORDER BY searched.position
+LIMIT 1
+"""
 
 
 def emit(
@@ -88,13 +98,30 @@ def write_event(
         for number, (_, text) in enumerate(outbox.columns)
     ]
     columns = ", ".join(quote(column) for column, _ in outbox.columns)
-    found = store.locate(TableName.parse(outbox.table))
+    found = locate(store, TableName.parse(outbox.table))
     target = ".".join(quote(one) for one in (found.schema, found.name) if one is not None)
     try:
         run(f"INSERT INTO {target} ({columns}) VALUES ({', '.join(values)})", p.values)
     except Exception as problem:  # Whatever the driver raises: the context is known here.
-        store.forget_located()
+        store.located.clear()
         raise StoreError(
             f"the event {name} cannot be written to {outbox.table}: {problem}",
             "mend `outbox` under [events]; until then nothing that emits an event is done",
         ) from problem
+
+
+def locate(store: Store, name: TableName) -> TableName:
+    """Return a name by which statements find the table, as `reflect` would; if there is none, the name itself.
+
+    A table that was found is remembered until the schema is reflected again.
+    """
+    if name.schema is not None or isinstance(store, SqliteStore):
+        return name  # SQLite's statements find tables without a schema as `reflect` does.
+    from wane._db.postgres.store import PostgresStore
+
+    assert isinstance(store, PostgresStore)
+    if name not in store.located:
+        searched: dict[str, object] = {"schemas": store.schemas(), "name": name.name}
+        for (schema,) in store.read(Statement(_SCHEMA_OF, searched), _SECONDS):
+            store.located[name] = TableName(name.name, schema)
+    return store.located.get(name, name)  # A table that is missing may be created at any time.

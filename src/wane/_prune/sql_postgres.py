@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from wane._contract.model import ToColdTier
@@ -14,9 +14,10 @@ from wane._db.postgres.gate import ENTER, gates
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
+from wane._frozen import frozen
 from wane._ledger import Ledger
 from wane._prune.sql_cold_tier import MonthTable, month_tables
-from wane._prune.take import MOST_LOST, Batch, CapEdge, Key, Opening, RowTaker, Taken
+from wane._prune.take import MOST_LOST, Batch, CapEdge, Key, Opening, RowTaker, Taken, gated
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
 from wane._rules.selection import (
@@ -65,7 +66,7 @@ class PostgresRowTaker(RowTaker):
         self._month_table: MonthTable | None = None
         """Where rows are moved that are taken now; None if they are deleted for good."""
 
-    def open_batch(self, tables: Sequence[TableInfo]) -> Opening:
+    def open_batch(self, selection: Selection) -> Opening:
         """Open a batch in one statement.
 
         The flags are read before it waits at the gate, as if they were read first.
@@ -74,7 +75,7 @@ class PostgresRowTaker(RowTaker):
         found = self.transaction.execute(
             f"WITH gate AS MATERIALIZED ({ENTER}) SELECT clock_timestamp(), flag.* FROM (SELECT count(*) FROM gate) AS entered"
             f" LEFT JOIN ({ledger.all_flags}) AS flag ON true",
-            gates(tables),
+            gates(gated(selection)),
         )
         clock = found[0][0]
         assert isinstance(clock, datetime)
@@ -127,7 +128,7 @@ class PostgresRowTaker(RowTaker):
 
     def take(self, batch: Batch) -> Taken:
         selection, rule = batch.selection, self.statements(batch.selection)
-        most = min(batch.limit, batch.most)
+        most, taken = min(batch.limit, batch.most), 0
         closed = self.close_references(selection)
         if batch.slice_rows:
             return self._take_slice(replace(batch, skip_locked=batch.skip_locked or closed))
@@ -136,9 +137,10 @@ class PostgresRowTaker(RowTaker):
             return self._take_locked(replace(batch, limit=most, skip_locked=skip))
         if rule.edge is not None and rule.known_edge is not None and batch.swept:
             known = self._take_before_edge(replace(batch, limit=most), rule.edge, rule.known_edge)
-            if known is not None:
+            if isinstance(known, Taken):
                 return known
-        taken, floor, done = 0, batch.floor, False
+            taken = known
+        floor, done = batch.floor, False
         for _ in range(MOST_LOST):
             limit = most - taken
             [(count, found, *end)] = self.transaction.read(
@@ -152,10 +154,11 @@ class PostgresRowTaker(RowTaker):
                 break
         return Taken({str(selection.name): taken}, floor, done=done)
 
-    def _take_before_edge(self, batch: Batch, find: Statement, known: KnownEdgeStatements) -> Taken | None:
+    def _take_before_edge(self, batch: Batch, find: Statement, known: KnownEdgeStatements) -> Taken | int:
         """Take rows beyond a cap, whose edge is found only once while no other transaction ends.
 
-        None if one has ended since it was found, and nothing was taken: then a statement that finds it decides.
+        If one has ended since it was found, return how many rows were taken: then a statement that finds it decides
+        about the rest of the batch.
         """
         selection, rule = batch.selection, self.statements(batch.selection)
         [(ended,)], edge = self.transaction.read(known.ended), batch.edge
@@ -174,11 +177,10 @@ class PostgresRowTaker(RowTaker):
         )
         if taken > batch.limit:
             raise Locked(f"{selection.name}: a hold ended while rows were taken; nothing was changed", "try again")
-        counts = {str(selection.name): taken}
         if (not ends or taken < batch.limit) and self.transaction.read(known.ended) != [(ended,)]:
-            return Taken(counts, batch.floor, done=False) if taken else None
+            return taken
         # This transaction will have ended too.
-        return Taken(counts, end, done=not ends, edge=CapEdge(position, ended + 1, end))
+        return Taken({str(selection.name): taken}, end, done=not ends, edge=CapEdge(position, ended + 1, end))
 
     def take_chosen(self, selection: Selection, now: datetime, keys: list[Key]) -> dict[str, int]:
         if not isinstance(selection.rule.action, ToColdTier):
@@ -210,7 +212,7 @@ class PostgresRowTaker(RowTaker):
         return self.transaction.change(statement)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Closing:
     """A lock on a table whose rows refer to rows that leave: only that prevents new references where no key does."""
 

@@ -6,12 +6,15 @@ The transaction holds the write lock from its first statement, so nothing change
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from wane._db.sqlite.ddl import fires_on_delete
+from wane._db.sqlite.dialect import HostClock, at_one_time
 from wane._db.sqlite.reflect import TEMPORARY_TRIGGERS, VERSION, fold
 from wane._db.statement import Statement
-from wane._prune.take import Batch, CapEdge, Key, Position, RowTaker, Taken, deletion_prevented
+from wane._ledger import Ledger
+from wane._prune.take import Batch, CapEdge, Key, Opening, Position, RowTaker, Taken, deletion_prevented
 from wane._rules.selection import Selection, losing, schema_changed
 from wane._rules.statements import RangeWithFollowers
 from wane.errors import Locked
@@ -19,14 +22,16 @@ from wane.errors import Locked
 _CHANGES = "SELECT data_version, total_changes() FROM pragma_data_version"
 """Returns a number that is another one when other connections have committed a change, and how many rows this one has
 changed: other threads may use it between two batches."""
-_LEAST_ROOM = 0.1
-"""The share of a batch that is not worth another read."""
 _SPARE_FOLLOWERS = 1.05
 """Rows may have more followers than those before; a range that does not fit is read twice."""
 
 
 class SqliteRowTaker(RowTaker):
     """Takes rows of a SQLite database."""
+
+    def open_batch(self, selection: Selection) -> Opening:
+        # There is one writer at a time, so there is no gate to enter.
+        return Opening(Ledger.of(self.transaction).flags(), self.transaction.now())
 
     def lock(self, selection: Selection, keys: list[Key], *, skip_locked: bool) -> list[Key]:
         return keys
@@ -36,9 +41,8 @@ class SqliteRowTaker(RowTaker):
         if version != selection.dependencies.version:
             raise schema_changed(selection, "tables, indexes or triggers were created, changed or dropped")
         # Only a caller's connection has any. They fire for its own statements alone, so reflection does not see them.
-        tables = {fold(table.name) for table in losing(selection)}
         for name, table, text in self.transaction.execute(TEMPORARY_TRIGGERS, {}):
-            if fold(table) in tables and fires_on_delete(text):
+            if fold(table) in {fold(one.name) for one in losing(selection)} and fires_on_delete(text):
                 raise schema_changed(selection, f"the connection has a temporary trigger, {name}, on {table}")
 
     def take(self, batch: Batch) -> Taken:
@@ -98,14 +102,12 @@ class SqliteRowTaker(RowTaker):
         counts: Counter[str] = Counter()
         own, floor, done = str(batch.selection.name), batch.floor, False
         followers = float(len(ranges.followers)) if batch.followers is None else batch.followers * _SPARE_FOLLOWERS
-        # A sweep has another batch for what is left of the room.
-        least = max(1, int(batch.most * _LEAST_ROOM)) if batch.swept else 1
         while not done:
-            room = batch.most - counts.total()
-            limit = min(batch.limit - counts[own], max(1, int(room / (1 + followers))))
-            if room < least or limit <= 0:
+            rows_left = batch.most - counts.total()
+            limit = min(batch.limit - counts[own], max(1, int(rows_left / (1 + followers))))
+            if rows_left < batch.least_rows or limit <= 0:
                 break
-            taken = self._take_fitting(replace(batch, limit=limit, most=room, floor=floor), ranges)
+            taken = self._take_fitting(replace(batch, limit=limit, most=rows_left, floor=floor), ranges)
             if taken is None and counts:
                 break
             if taken is None:
@@ -116,16 +118,22 @@ class SqliteRowTaker(RowTaker):
         return Taken(dict(counts), floor, done=done)
 
     def _take_fitting(self, batch: Batch, ranges: RangeWithFollowers) -> Taken | None:
-        """Take one range of rows with their followers; fewer rows if all of them do not fit. None if not even one does."""
+        """Take one range of rows with their followers; fewer rows if all of them do not fit. None if not even one
+        does."""
         selection, rule = batch.selection, self.statements(batch.selection)
-        limit = batch.limit
+        # No hold may end between two of the statements.
+        limit, clock = batch.limit, str(HostClock())
         while True:
-            ends = self.transaction.read(rule.fill(ranges.end, selection, batch.now, limit=limit, floor=batch.floor))
+            find = rule.fill(ranges.end, selection, batch.now, limit=limit, floor=batch.floor)
+            ends = self.transaction.read(at_one_time(find, clock))
             end = ends[0] if ends else None
 
             def fill(statement: Statement, end: Position | None = end) -> Statement:
-                return rule.fill(statement, selection, batch.now, floor=batch.floor, end=end)
+                return at_one_time(rule.fill(statement, selection, batch.now, floor=batch.floor, end=end), clock)
 
+            # Without an end, something is held, or these are the last rows: the count decides.
+            if batch.repeated and end is not None:
+                return self._take_uncounted(batch, ranges, fill, end)
             [counted] = self.transaction.read(fill(ranges.count))
             if not counted[0]:
                 return None
@@ -141,3 +149,17 @@ class SqliteRowTaker(RowTaker):
         if counts.total() != sum(counted) or counts[str(selection.name)] != counted[0]:
             raise deletion_prevented(f"{selection.name}: {sum(counted)} rows were to leave, but {counts.total()} did")
         return Taken(dict(counts), end or batch.floor, done=end is None)
+
+    def _take_uncounted(
+        self, batch: Batch, ranges: RangeWithFollowers, fill: Callable[[Statement], Statement], end: Position | None
+    ) -> Taken | None:
+        """Take one range of rows with their followers; raise if that is more than fits. None if nothing is due.
+
+        Nothing changes between two statements, so all of them find the same rows.
+        """
+        counts: Counter[str] = Counter()
+        for name, statement in (*ranges.followers, (str(batch.selection.name), ranges.take)):
+            counts[name] += self.transaction.change(fill(statement))
+        if counts.total() > batch.most:
+            raise Locked(f"{batch.selection.name}: rows have more followers than those before", "try again")
+        return Taken(dict(counts), end or batch.floor, done=end is None) if counts.total() else None

@@ -37,6 +37,7 @@ from wane._prune.others import OtherUsers
 from wane._prune.pace import Pace
 from wane._prune.planning import action_name
 from wane._prune.primitive import take_all_scopes, whoami
+from wane._prune.sql_activity import activity_of
 from wane._prune.sql_outbox import write_taken_event
 from wane._prune.sql_walk import WalkCursors
 from wane._prune.take import Batch, CapEdge, Position, Taken
@@ -53,11 +54,12 @@ from wane.events import (
     RuleSwept,
     WorkProgressed,
     hard_deleted,
-    nobody,
+    ignore_event,
 )
 
 if TYPE_CHECKING:
     from wane._prune.sql_batch_call import BatchCall
+    from wane._prune.sql_batch_loop import BatchLoop
 
 _PLANNED = "rows of the plan"
 _ROWS_READ_WHILE_ONE_LEAVES = 5
@@ -129,7 +131,7 @@ class Sweeper:
     store: Store
     contract: Contract
     actor: str = field(default_factory=whoami)
-    listener: Listener = nobody
+    listener: Listener = ignore_event
     pace: Pace = field(default_factory=Pace)
     unattended: bool = True
     """Whether the fuse stops rules that would take a large share of their table."""
@@ -144,7 +146,7 @@ class Sweeper:
 
     def __post_init__(self) -> None:
         self.bindings = Bindings(self.store, self.contract)
-        self.others = OtherUsers(self.store)
+        self.others = OtherUsers(activity_of(self.store))
 
     def sweep(
         self,
@@ -269,7 +271,7 @@ class _RuleSweep:
         """The rows of the table that are due; None if they were not counted."""
         self.too_little_left = False
         """Whether what is left of the budget is too little for the next row with its followers."""
-        self.calling: tuple[Selection, BatchCall | None] | None = None
+        self.calling: tuple[Selection, BatchCall | BatchLoop | None] | None = None
         """What takes the batches of a bound rule in one call each, if they can be."""
         self.edge: CapEdge | None = None
         """Where the cap's edge was in the batch before."""
@@ -413,7 +415,7 @@ class _RuleSweep:
             try:
                 taken = self._batch(floor, skip_locked=skip_locked)
             except SchemaChanged as problem:
-                self._bind_again(problem)
+                self._rebind(problem)
                 floor = self._begin_walk(by_key=self._walks_by_key())
                 continue
             except (Locked, TimedOut) as problem:
@@ -457,7 +459,7 @@ class _RuleSweep:
         except (Locked, TimedOut):
             return True
 
-    def _bind_again(self, problem: SchemaChanged) -> None:
+    def _rebind(self, problem: SchemaChanged) -> None:
         """Bind the rule to the schema as it is now; raise BindError if it must not take rows any more."""
         if self.rebound:
             raise problem
@@ -487,14 +489,14 @@ class _RuleSweep:
         if found is None:
             return None
         self.too_little_left = False
-        end, taken = found
+        taken = found.batches
         for one in taken[:-1]:
             self.batches.add(one.counts, one.seconds)
             self.batches.emit()
             self._count(one.counts)
         # What interrupted a batch or two of several says nothing about the next ones.
         self.batches.add(taken[-1].counts, taken[-1].seconds, median(one.seconds for one in taken))
-        return Taken(taken[-1].counts, end, done=False)
+        return Taken(taken[-1].counts, found.floor, done=found.done, edge=found.edge)
 
     def _most_batches(self, batch: Batch) -> int:
         """Return how many batches of this size fit into the budget and the plan, where the sweep does not pause."""
@@ -505,16 +507,20 @@ class _RuleSweep:
             left = min(left, (self.planned.rows - self.counts[str(self.table.name)]) // batch.limit)
         return max(1, min(left, self.budget.batches - self.committed))
 
-    def _batch_call(self) -> BatchCall | None:
+    def _batch_call(self) -> BatchCall | BatchLoop | None:
         sweeper, fence = self.sweeper, self.sweeper.fence
         fenced = fence is no_fence or isinstance(fence, Fence)
         # Events are written with the client's values.
-        if sweeper.store.kind != "postgres" or not fenced or sweeper.contract.events.outbox is not None:
+        if not fenced or sweeper.contract.events.outbox is not None:
             return None
+        settings, lease = sweeper.contract.sweep, fence if isinstance(fence, Fence) else None
+        if sweeper.store.kind == "sqlite":
+            from wane._prune.sql_batch_loop import batch_loop
+
+            return batch_loop(sweeper.store, self.selection, settings, lease)
         from wane._prune.sql_batch_call import batch_call
 
-        lease = fence if isinstance(fence, Fence) else None
-        return batch_call(sweeper.store, self.selection, self.now, sweeper.contract.sweep, lease)
+        return batch_call(sweeper.store, self.selection, self.now, settings, lease)
 
     def _run_batch(self, next_batch: Batch) -> Taken:
         with self.batches.open() as batch:
@@ -534,8 +540,19 @@ class _RuleSweep:
         limit = most
         if self.planned is not None:
             limit = min(most, self.planned.rows - self.counts[str(self.table.name)])
-        batch = Batch(self.selection, self.now, limit, most, floor, skip_locked, whole, size if self.by_key else 0)
-        return replace(batch, swept=True, followers=self._followers(), edge=self.edge)
+        return Batch(
+            self.selection,
+            self.now,
+            limit,
+            most,
+            floor,
+            skip_locked,
+            whole,
+            size if self.by_key else 0,
+            swept=True,
+            followers=self._followers(),
+            edge=self.edge,
+        )
 
     def _followers(self) -> float | None:
         own = self.counts[str(self.table.name)]
@@ -581,7 +598,8 @@ class _RuleSweep:
 
 
 def _failed(problem: Locked | TimedOut, size: int) -> Locked | TimedOut:
-    """Return the error of a sweep that gives up; one without an index for its guards or followers is the usual cause."""
+    """Return the error of a sweep that gives up; one without an index for its guards or followers is the usual
+    cause."""
     if isinstance(problem, Locked):
         return problem
     failed = TimedOut(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,8 @@ from wane._contract.model import Mark, ToColdTier
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
-from wane._ledger import Flag, Ledger
+from wane._frozen import frozen
+from wane._ledger import Flag
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, follower_paths
 from wane._rules.statements import FollowerStatements, RuleStatements, scopes_of, statements_of
@@ -32,9 +33,11 @@ Position = tuple[Any, ...]
 MOST_LOST = 100
 """How many reads of one batch may find rows and get none of them, because other transactions were faster or hold them
 locked."""
+_LEAST_ROWS = 0.1
+"""The share of a sweep's batch that is not worth another read."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CapEdge:
     """The first row that a cap excludes, as a batch found it. It is found again once others have changed anything."""
 
@@ -45,7 +48,7 @@ class CapEdge:
     """Where the batch ended: that of a cap per scope, in the scope."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """What to take, at the most."""
 
@@ -69,9 +72,23 @@ class Batch:
     """Rows that left with each one in earlier batches; None if that is not known."""
     edge: CapEdge | None = None
     """Where the cap's edge was in the batch before; of a cap per scope, in the scope of the floor."""
+    repeated: bool = False
+    """If it takes more than fits, it is rolled back and taken again: nothing needs to be counted before."""
+
+    @property
+    def least_rows(self) -> int:
+        """Return the rows that must still fit to make another read worth it: a sweep has another batch for the rest."""
+        return max(1, int(self.most * _LEAST_ROWS)) if self.swept else 1
+
+    def after(self, floor: Position | None, edge: CapEdge | None) -> Batch:
+        """Return a batch of the same size behind another one, to be repeated by itself if it fails."""
+        size = self.limit, self.most, floor, self.skip_locked, self.whole, self.slice_rows
+        return Batch(
+            self.selection, self.now, *size, swept=self.swept, followers=self.followers, edge=edge, repeated=True
+        )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Taken:
     """What a batch took."""
 
@@ -84,7 +101,7 @@ class Taken:
     """Where the cap's edge is, if the next batch may rely on it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opening:
     """What a batch of a sweep reads before it takes anything."""
 
@@ -99,11 +116,9 @@ class RowTaker(ABC):
         self.transaction = transaction
         self.rows = rows
 
-    def open_batch(self, tables: Sequence[TableInfo]) -> Opening:
-        """Read the flags, enter the gate of some tables, and read the clock."""
-        flags = Ledger.of(self.transaction).flags()
-        self.transaction.enter(tables)
-        return Opening(flags, self.transaction.now())
+    @abstractmethod
+    def open_batch(self, selection: Selection) -> Opening:
+        """Read the flags, enter the gate of the tables that lose rows, and read the clock."""
 
     def statements(self, selection: Selection) -> RuleStatements:
         return statements_of(self.rows, selection)
@@ -141,6 +156,13 @@ class RowTaker(ABC):
         """Prevent new references to the rule's rows where no foreign key does; return whether tables were locked."""
         return False
 
+    def conclude(self, selection: Selection, counts: Mapping[str, int]) -> None:
+        """Conclude what was taken under a rule: what that relied on still holds, and the commit requires its audit
+        row."""
+        if any(counts.values()):
+            self.require_bound(selection)
+        self.transaction.owe_record({str(selection.name): 0, **counts})
+
     @abstractmethod
     def require_bound(self, selection: Selection) -> None:
         """Raise SchemaChanged unless everything is as it was when the rule was bound; called after deleting.
@@ -165,18 +187,18 @@ class RowTaker(ABC):
         own = str(batch.selection.name)
         counts: Counter[str] = Counter()
         floor = batch.floor
-        # Reading more rows than fit is wasted, so the first read expects one follower of every kind, and later ones as
-        # many as were seen.
-        followers: float = len(follower_paths(batch.selection))
+        # Reading more rows than fit is wasted, so reads expect as many followers as were seen, and the first one of a
+        # sweep expects one of every kind.
+        followers = float(len(follower_paths(batch.selection))) if batch.followers is None else batch.followers
         most_keys = self.transaction.most_values // len(batch.selection.key)
         lost = 0
         while True:
-            room = batch.most - counts.total()
-            limit = min(batch.limit - counts[own], max(1, int(room / (1 + followers))), most_keys)
-            if room <= 0 or limit <= 0 or lost > MOST_LOST:
+            rows_left = batch.most - counts.total()
+            limit = min(batch.limit - counts[own], max(1, int(rows_left / (1 + followers))), most_keys)
+            if rows_left < batch.least_rows or limit <= 0 or lost > MOST_LOST:
                 return Taken(dict(counts), floor, done=False)
             # A row that does not fit into what is left fits into the next batch, or loses followers there.
-            part = replace(batch, limit=limit, most=room, floor=floor, whole=batch.whole or bool(counts.total()))
+            part = replace(batch, limit=limit, most=rows_left, floor=floor, whole=batch.whole or bool(counts.total()))
             taken = self._lock_and_take(part)
             counts.update(taken.counts)
             stuck = taken.floor == floor and not taken.counts.get(own)
@@ -294,13 +316,13 @@ class RowTaker(ABC):
 
     def take_some_followers(self, batch: Batch, key: Key) -> dict[str, int]:
         """Take followers of a row that has more than fit: batch by batch, until the rest fits and the row leaves."""
-        room, selection, rule = batch.most, batch.selection, self.statements(batch.selection)
+        rows_left, selection, rule = batch.most, batch.selection, self.statements(batch.selection)
         counts: Counter[str] = Counter({str(selection.name): 0})
         for one in rule.followers:
-            if room > 0:
-                gone = self._take_some(batch, one, key, room)
+            if rows_left > 0:
+                gone = self._take_some(batch, one, key, rows_left)
                 counts[one.name] += gone
-                room -= gone
+                rows_left -= gone
         # None was taken because something retains them, because the application was faster, or because one of them
         # became live.
         # The latest row of those that hold its time leaves with it.
@@ -311,13 +333,13 @@ class RowTaker(ABC):
             raise deletion_prevented(f"{selection.name}: rows that are to leave with it stay")
         return dict(counts)
 
-    def _take_some(self, batch: Batch, one: FollowerStatements, key: Key, room: int) -> int:
+    def _take_some(self, batch: Batch, one: FollowerStatements, key: Key, rows_left: int) -> int:
         rule = self.statements(batch.selection)
         if one.childless is None:
-            some = rule.fill(one.some, batch.selection, batch.now, keys=[key], limit=room)
+            some = rule.fill(one.some, batch.selection, batch.now, keys=[key], limit=rows_left)
             return self.delete_rows(one.table, some)
         # Locked before they are checked again, for the same reason as in `lock_followers`.
-        limit = min(room, _MOST_IDENTIFIED)
+        limit = min(rows_left, _MOST_IDENTIFIED)
         found = self.transaction.read(rule.fill(one.some, batch.selection, batch.now, keys=[key], limit=limit))
         return self.delete_rows(one.table, rule.fill(one.childless, batch.selection, keys=found)) if found else 0
 
@@ -333,10 +355,10 @@ def rechecks(selection: Selection) -> bool:
 
 def _fitting(followers: Sequence[int], most: int) -> int:
     """Count how many rows, with their followers, fit into a batch."""
-    room = most
+    rows_left = most
     for number, count in enumerate(followers):
-        room -= 1 + count
-        if room < 0:
+        rows_left -= 1 + count
+        if rows_left < 0:
             return number
     return len(followers)
 

@@ -15,7 +15,7 @@ from wane._contract.model import Cap, ToArchive
 from wane._db import Store
 from wane._db.queryplan import QueryPlan
 from wane._db.schema import Column, TableInfo
-from wane._db.statement import Statement
+from wane._db.statement import Parameters, Statement
 from wane._findings import Severity
 from wane._rules.indexes import (
     earlier_columns,
@@ -71,7 +71,7 @@ def check_indexes(
                 selection.name,
                 path,
                 f"no index of {reference.table.name} starts with {names}, so every row that leaves reads all of it",
-                store.index_ddl(reference.table, reference.columns, None),
+                store.dialect.index_ddl(reference.table, reference.columns, None),
             )
 
 
@@ -85,7 +85,7 @@ def _check_spared(store: Store, selection: Selection, report: Report) -> None:
             selection.name,
             rule_path(selection),
             "no index finds the newest rows, which the rule spares, so every row that is old enough reads many others",
-            store.index_ddl(selection.table, wanted_columns(counted, store.kind), selection.time_column),
+            store.dialect.index_ddl(selection.table, wanted_columns(counted, store.kind), selection.time_column),
         )
 
 
@@ -111,7 +111,7 @@ def _missing(store: Store, selection: Selection, rows: int | None) -> Iterator[t
         nulls = " AND ".join(f"{store.dialect.quote(column.name)} IS NULL" for column in earlier)
         yield (
             f"no index finds the rule's oldest rows{by}, so {effect}",
-            store.index_ddl(selection.table, wanted_columns(one, store.kind), time, nulls),
+            store.dialect.index_ddl(selection.table, wanted_columns(one, store.kind), time, nulls),
         )
 
 
@@ -155,7 +155,7 @@ def _plan_finds(
     """Check whether the query plan finds the rows that refer to one row without reading the whole table."""
     if rows is None or rows < _LEAST_PLANNED:
         return False
-    conditions, p = rows_of(store), store.parameters()
+    conditions, p = rows_of(store), Parameters(store.dialect)
     links = [conditions.refers(reference, "f", "t"), *([] if where is None else conditions.fixed(p, where, "f"))]
     child = f"SELECT count(*) FROM {store.dialect.table(reference.table)} AS f WHERE {' AND '.join(links)}"
     found = _plan_of(store, p.statement(f"SELECT ({child}) FROM {store.dialect.table(parent)} AS t")).of("f")
@@ -185,7 +185,7 @@ def is_large(rows: int | None) -> bool:
 def _plan_of(store: Store, statement: Statement) -> QueryPlan:
     """Return a statement's query plan; an empty one if it cannot be explained, because a role may not read a table."""
     try:
-        return store.query_plan(statement)
+        return store.planner.query_plan(statement)
     except Unreachable:
         raise
     except StoreError:

@@ -7,18 +7,18 @@ first, and of several patterns the longest.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from wane._contract.mistakes import key_path
 from wane._contract.model import Contract, Excuse
 from wane._contract.names import TableName
 from wane._db.schema import Kind, Schema, TableInfo
+from wane._frozen import frozen
 
 HOLDS_ROWS = (Kind.TABLE, Kind.PARTITIONED, Kind.VIRTUAL)
 """Tables that can grow: views hold no rows, foreign tables are bounded elsewhere, partitions belong to their parent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExcusedTable:
     """A table without rules, and why."""
 

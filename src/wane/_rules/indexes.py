@@ -1,8 +1,8 @@
 """Which indexes serve a rule whatever its rows are: by their columns.
 
 An index serves a rule if it leads with the columns that the rule compares for equality, then the time, so that the
-oldest due rows are the first ones of a range. A partial index serves if the rule implies its predicate. Others may serve
-a table as it is now: see `wane._rules.access`.
+oldest due rows are the first ones of a range. A partial index serves if the rule implies its predicate. Others may
+serve a table as it is now: see `wane._rules.access`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,20 @@ def serves(index: Index, selection: Selection, store: str) -> bool:
             return name == selection.key[0].name and not fixed and collation == selection.key[0].collation
         return name == selection.time_column.name and not fixed and collation is None
     return False
+
+
+def orders_keys(selection: Selection, store: str) -> bool:
+    """Check whether an index that serves a rule has the key behind the time, so that no rows are sorted by it."""
+    time = selection.time_column.name
+    key = [column for column in selection.key if column.name != time]
+    names = tuple(column.name for column in key)
+
+    def has_keys(index: Index) -> bool:
+        begin = index.columns.index(time) + 1
+        same = index.columns[begin : begin + len(key)] == names
+        return same and index.collations[begin : begin + len(key)] == tuple(column.collation for column in key)
+
+    return any(serves(index, selection, store) and has_keys(index) for index in selection.table.indexes)
 
 
 def unserved(selection: Selection, store: str) -> list[Selection]:
@@ -137,7 +151,7 @@ def check_age_index(store: Store, table: Table, selection: Selection, report: Re
             table.name,
             key_path(["table", table.name, "age"]),
             f"no index is in the order of {column.name}, so the oldest row is reported only while the table is small",
-            store.index_ddl(selection.table, list(dict.fromkeys([column, *selection.key])), column),
+            store.dialect.index_ddl(selection.table, list(dict.fromkeys([column, *selection.key])), column),
         )
 
 

@@ -1,4 +1,5 @@
-"""Partitions that an application makes: whether they are ranges of time, so that each is past its time at some point."""
+"""Partitions that an application makes: whether they are ranges of time, so that each is past its time at some
+point."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ here as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations
 from typing import Final
@@ -18,6 +18,7 @@ from wane._contract.names import TableName
 from wane._db.schema import Column, TableInfo, hold_names
 from wane._db.statement import Parameters, When
 from wane._db.timestamps import LATEST
+from wane._frozen import frozen
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows, cutoff
 from wane._rules.selection import BoundFollower, BoundReference, Selection, losing
@@ -34,7 +35,7 @@ class Unread:
 UNREAD: Final = Unread()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimeRangeProbe:
     """How the oldest and the newest rows of a table are found: by which column, and along which index."""
 
@@ -53,7 +54,7 @@ def overlapping(selections: Sequence[Selection]) -> bool:
     return any(one.rule.may_share_rows(other.rule) for one, other in combinations(selections, 2))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbedTable:
     """A table that the contract names and the database has."""
 
@@ -69,7 +70,7 @@ class ProbedTable:
     """By a column that its rules age by: the one that reads through their index follow."""
     every: timedelta | None = None
     """How often it is swept; None if it is not."""
-    alone: bool = False
+    without_children: bool = False
     """Whether it is a table of its own, and nothing inherits from it."""
 
     @property
@@ -108,9 +109,9 @@ class Probes:
     def _rows(self, selection: Selection) -> Rows:
         return self.rows if self.may_be_held(selection) else self._free
 
-    def count(self, p: Parameters, table: TableInfo, most: int, *, alone: bool = False) -> str:
+    def count(self, p: Parameters, table: TableInfo, most: int, *, without_children: bool = False) -> str:
         """Write the count of the rows of a table, up to one more than `most`, or, of a small one, all of them."""
-        return self.rows.dialect.count_up_to(table, p.bind("counted", most + 1), alone=alone)
+        return self.rows.dialect.count_up_to(table, p.bind("counted", most + 1), without_children=without_children)
 
     def count_states(self, p: Parameters, selection: Selection, states: Sequence[State]) -> str:
         """Write the count of all rows in some states: for the planner to estimate, not to run."""

@@ -57,7 +57,7 @@ class Queries:
     def sample_due(
         self, table: TableInfo, selections: Sequence[Selection], now: When, numbers: Sequence[int]
     ) -> Statement:
-        """SQLite: write the query that counts the rows with some numbers, and those that a rule takes."""
+        """Write the query that counts the rows with some numbers, and those that a rule takes (SQLite)."""
         p = self.rows.parameters()
         due = " OR ".join(f"({all_of(self.rows.due(p, one, now))})" for one in selections) or "false"
         picked = f"SELECT value FROM json_each({p.bind('numbers', json.dumps(numbers))})"
@@ -96,7 +96,7 @@ class Queries:
     ) -> Statement:
         """Write the query that counts due rows that have NULL in all of some columns; counting stops at `limit`.
 
-        With `among`, only so many due rows are read.
+        With `among`, at most that number of due rows are read.
         """
         p = self.rows.parameters()
         outputs = self.rows.columns(columns)

@@ -9,15 +9,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from wane._db.counting import TOO_LONG, Count, Exactness, count, sample
 from wane._db.schema import Column
+from wane._db.statement import Parameters
 from wane._db.store import Store
 from wane._db.timestamps import read_time
+from wane._frozen import frozen
 from wane._rules.probes import UNREAD, Probe, gather
 from wane._rules.queries import queries_of
 from wane._rules.rows import rows_of
@@ -33,7 +34,7 @@ _TOGETHER = (256, 64, 1)
 alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DueRows:
     """What is due under one rule. None means: could not be determined in the time allowed."""
 
@@ -216,7 +217,7 @@ def sample_times(store: Store, selection: Selection, limit: int, seconds: float,
     for ends in (f"{order} ASC", f"{order} DESC") if indexed else ("",):
         # One state at a time: over several, no index is ordered by time.
         for state in selection.rule.states or (None,):
-            p = store.parameters()
+            p = Parameters(store.dialect)
             about = rows.about(p, selection, None if state is None else [state])
             where = " AND ".join([*about, f"{name} IS NOT NULL"])
             text = f"SELECT {name} FROM {table} AS t WHERE {where}{ends} LIMIT {p.bind('limit', limit)}"

@@ -8,7 +8,6 @@ rows that leave. Rows are stored in partitions, so what a partition declares for
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from wane._contract import toml
 from wane._contract.lint import UNTOUCHABLE
@@ -17,6 +16,7 @@ from wane._contract.names import TableName, join_name
 from wane._db.schema import Column, ForeignKey, OnDelete, Schema, TableInfo, Trigger
 from wane._db.statement import Dialect
 from wane._findings import Severity
+from wane._frozen import frozen
 from wane._rules.excuses import excused_tables
 from wane._rules.report import Report, rule_path
 from wane._rules.selection import BoundFollower, BoundReference, Selection
@@ -32,7 +32,7 @@ def check_references(contract: Contract, schema: Schema, selection: Selection, r
         check.leaving(selection.table, selection.key, selection.followers, selection.guards, selection.unlinked)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Check:
     """One rule's table, and then the tables that follow it."""
 
@@ -59,7 +59,7 @@ class _Check:
                 _covers(one, child, foreign) for one in unlinked
             )
             if not followed and not guarded and not by_trigger:
-                self._tell(table, key, child, foreign, above)
+                self._report(table, key, child, foreign, above)
         for part in self._parts(table):
             self._triggers(table, part)
         self.row_security(table)
@@ -95,7 +95,7 @@ class _Check:
                 if (key.to_schema, key.to_table) in targets:
                     yield child, key
 
-    def _tell(
+    def _report(
         self,
         table: TableInfo,
         table_key: tuple[Column, ...],

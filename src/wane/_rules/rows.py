@@ -7,12 +7,11 @@ deletes repeats all of the conditions. The row's table always has the alias `t`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import product
 from textwrap import indent
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from wane._contract.conditions import described
 from wane._contract.duration import Forever, format_duration
@@ -22,6 +21,7 @@ from wane._db.statement import Dialect, Instant, Parameters, When
 from wane._db.store import Store
 from wane._db.timestamps import LATEST
 from wane._findings import many
+from wane._frozen import frozen
 from wane._rules.scopes import ScopeWalk, can_walk
 from wane._rules.selection import (
     BoundCondition,
@@ -38,7 +38,7 @@ from wane._rules.spared import SparedRows
 W = TypeVar("W", datetime, Instant, When)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RulePart:
     """One part of what a rule requires of a row: in words, and as conditions of the statements that take rows."""
 
@@ -70,6 +70,22 @@ def all_of(conditions: Sequence[str]) -> str:
 def nested(query: str) -> str:
     """Write a query in brackets, on lines of its own."""
     return f"(\n{indent(query, '  ')}\n)"
+
+
+class Circumstances(TypedDict, total=False):
+    """What a statement ensures besides the conditions of `Rows.due`, which are written accordingly."""
+
+    floored: bool
+    """A narrower lower bound on the time accompanies them, by which rows are to be found instead."""
+    ended: bool
+    """A narrower upper bound on the time does."""
+    alone: bool
+    """Leave out what depends on other rows: only to find rows that a statement with every condition takes."""
+    after_followers: bool
+    """What follows the row has left already, under the locks in which every condition was checked: a time that was in
+    there is gone."""
+    edge: Sequence[str]
+    """The position of the first row that a cap excludes, where it is known; else the condition finds it."""
 
 
 class Rows:
@@ -144,7 +160,8 @@ class Rows:
     # The order in which rows leave
 
     def position(self, selection: Selection, alias: str) -> list[str]:
-        """Return (time, key): the position of a row among the others, oldest first. Rows without a time have the key."""
+        """Return (time, key): the position of a row among the others, oldest first. Rows without a time have the
+        key."""
         key = [self.column(column, alias) for column in self.key_position(selection)]
         return key if selection.own_time is None else [self._order(selection.own_time, alias), *key]
 
@@ -189,32 +206,10 @@ class Rows:
         selection: Selection,
         now: When,
         states: Sequence[State] | None = None,
-        *,
-        floored: bool = False,
-        ended: bool = False,
-        alone: bool = False,
-        after_followers: bool = False,
-        edge: Sequence[str] = (),
+        **circumstances: Unpack[Circumstances],
     ) -> list[str]:
-        """Write every condition for a row to be due, guards included. `states` narrows to some of the rule's states.
-
-        `floored` and `ended` mean that a narrower bound on the time accompanies these conditions, by which rows are to
-        be found instead. `alone` leaves out what depends on other rows: only to find rows that a statement with every
-        condition takes. `after_followers` means that what follows the row has left already, under the locks in which
-        every condition was checked: a time that was in there is gone. `edge` is the position of the first row that a cap
-        excludes, where it is known; else the condition finds it.
-        """
-        parts = self.parts(
-            p,
-            selection,
-            now,
-            states,
-            floored=floored,
-            ended=ended,
-            alone=alone,
-            after_followers=after_followers,
-            edge=edge,
-        )
+        """Write every condition for a row to be due, guards included. `states` narrows to some of the rule's states."""
+        parts = self.parts(p, selection, now, states, **circumstances)
         return [condition for part in parts for condition in part.conditions]
 
     def parts(

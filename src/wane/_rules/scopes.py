@@ -1,8 +1,9 @@
 """The scopes of a cap per scope, walked along the cap's index.
 
-A walk seeks from one scope to the next, and in each only as many rows as the cap allows, so it reads no more of a scope
-with a million rows than of one that is just beyond its cap. Scopes with a NULL have walks of their own, because no
-comparison finds them. Columns that treat different values as equal cannot be walked: an index has them in another order.
+A walk seeks from one scope to the next, and in each only as many rows as the cap allows, so it reads no more of a
+scope with a million rows than of one that is just beyond its cap. Scopes with a NULL have walks of their own,
+because no comparison finds them. Columns that treat different values as equal cannot be walked: an index has them in
+another order.
 """
 
 from __future__ import annotations

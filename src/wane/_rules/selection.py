@@ -7,7 +7,7 @@ time whose encoding does not fit its column makes a finding, and a rule with fin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -36,6 +36,7 @@ from wane._contract.names import TableName
 from wane._db.schema import Column, Index, Kind, Schema, TableInfo
 from wane._db.statement import Slot, Types
 from wane._findings import Finding, Severity, did_you_mean
+from wane._frozen import frozen
 from wane.errors import SchemaChanged
 
 READABLE = (Kind.TABLE, Kind.PARTITIONED)
@@ -43,7 +44,7 @@ _LONGEST = timedelta(days=36_525)
 """The longest window of a row, a hundred years: no arithmetic overflows with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundReference:
     """Columns of another table, and the columns of this one that they refer to."""
 
@@ -58,7 +59,7 @@ class BoundReference:
     """PostgreSQL: whether other tables inherit from it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundComparison:
     """A comparison whose other column, if it has one, was found."""
 
@@ -67,7 +68,7 @@ class BoundComparison:
     column: Column | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundCondition:
     """A condition whose columns were found."""
 
@@ -81,7 +82,7 @@ class BoundCondition:
         return (self.column, *(one.column for one in self.comparisons if one.column is not None))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundFollower:
     """A follower whose table and columns were found."""
 
@@ -103,7 +104,7 @@ class BoundFollower:
             yield from follower.walk()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dependencies:
     """What the statements of a bound rule rely on. The transaction that runs them compares it with the database."""
 
@@ -116,7 +117,7 @@ class Dependencies:
     these tables are deleted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OwnTime:
     """The column of a rule's table that holds the time of a row, and how it encodes it."""
 
@@ -139,7 +140,7 @@ class OwnTime:
         return tuple(OwnTime(time, self.column) for time in self.time.each)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OtherTime:
     """The column of another table that holds the time of a row, and how it encodes it."""
 
@@ -153,7 +154,7 @@ class OtherTime:
         return self.time.child is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundLonger:
     """The column that holds windows of rows."""
 
@@ -180,7 +181,7 @@ class BoundLonger:
         return timedelta(microseconds=int(value * self.micros))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selection:
     """The rows that one rule is about, ready to be written as a statement."""
 
@@ -595,7 +596,7 @@ class _Binder:
         loose = {column.name: column.collation for column in columns if self.types.loose(column)}
         names = {column.name for column in columns}
 
-        def tells_apart(index: Index) -> bool:
+        def distinguishes(index: Index) -> bool:
             # An index of bytes admits both `a` and `A`, and a case-insensitive column treats them as equal.
             orders = dict(zip(index.columns, index.collations, strict=False))
             return all(_same(orders.get(name), loose[name]) for name in index.columns if name in loose)
@@ -603,7 +604,7 @@ class _Binder:
         if any(
             index.unique and index.valid and index.predicate is None and set(index.columns) <= names
             for index in table.indexes
-            if tells_apart(index)
+            if distinguishes(index)
         ):
             return True
         if not loose and self._is_partitioned_by_contract(table) and self._unique_in_each_part(table, names):
@@ -721,7 +722,7 @@ class _Binder:
             problems = [self.types.constant(column, value, one.sign) for value in one.values]
             problems += [] if other is None else [self.types.columns(column, other, one.sign)]
             for problem in filter(None, problems):
-                self._error(entry, "wrong-state-type", problem)
+                self._error(entry, "wrong-value-type", problem)
             comparisons.append(BoundComparison(one.sign, one.values, other))
         return BoundCondition(column, tuple(comparisons), condition.null)
 
@@ -748,7 +749,8 @@ def _dependencies(selection: Selection, schema: Schema) -> Dependencies:
 
 
 def _effects(table: TableInfo, schema: Schema) -> Iterator[str]:
-    """Describe what the database does when rows of a table are deleted, in the form of `wane._rules.dependencies_postgres`."""
+    """Describe what the database does when rows of a table are deleted, in the form of
+    `wane._rules.dependencies_postgres`."""
     descendants = schema.descendants(table)
     parts = {part.qualified for part in (table, *descendants)}
     for child in schema.tables:

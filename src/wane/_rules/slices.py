@@ -7,9 +7,9 @@ every condition of `Rows.due`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from wane._db.statement import NOW, Parameters, Slot, Statement
+from wane._frozen import frozen
 from wane._rules.rows import Rows, all_of, nested
 from wane._rules.selection import Selection
 
@@ -17,7 +17,7 @@ _LIMIT = Slot("limit")
 _ROWS = Slot("slice_rows")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SliceStatements:
     """The statements that walk a table by its key."""
 

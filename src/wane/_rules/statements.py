@@ -8,15 +8,16 @@ deletes or marks rows of the rule's table repeats every condition of `Rows.due`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Any
 
 from wane._contract.model import Cap, Expiry, Mark, ToArchive, ToColdTier
 from wane._db.schema import Kind, TableInfo
-from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement
+from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement, TimeSlot
 from wane._db.timestamps import LATEST
-from wane._rules.indexes import served
+from wane._frozen import frozen
+from wane._rules.indexes import orders_keys, served
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows, all_of, cutoff, nested
 from wane._rules.scopes import MOST_SCOPES, SCOPES, Scope, ScopeWalk, can_walk, each_scope, walk_of, walks
@@ -30,7 +31,7 @@ LIMIT = Slot("limit")
 FOLLOWER_LIMIT = Slot("follower_limit")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FollowerStatements:
     """The statements for the rows of one follower."""
 
@@ -55,19 +56,25 @@ class FollowerStatements:
         return self.path[-1].reference.table
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AtOnceStatements:
     """The statements that take a full batch with everything that follows it, without locking rows first."""
 
+    end_time: Statement | None
+    """Find a time at which the batch may end, whatever the keys are; nothing if there is none before the last batch.
+    None where an index has the keys in their order, and finds a position as fast."""
     end: Statement
     """Find the position of the last row of the batch; nothing if fewer rows are left than it may have."""
     take: Statement
-    """Take the due rows up to there. Where rows follow, return how many were taken, then of each follower."""
+    """Take the due rows up to there, or up to a time. Where rows follow, return how many were taken, then of each
+    follower."""
+    rest: Statement
+    """Take all due rows, where no more are left than a batch may have."""
     retained: Statement
     """Return a row if one that was to be taken is still there."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RangeWithFollowers:
     """The statements that take a range of rows with everything that follows them (SQLite), if nothing is held.
 
@@ -75,7 +82,8 @@ class RangeWithFollowers:
     """
 
     end: Statement
-    """Find the position of the last row of the batch; nothing if fewer rows are left than it may have."""
+    """Find the position of the last row of the batch; nothing if fewer rows are left than it may have, or
+    something is held."""
     count: Statement
     """Count the rows up to there, then those of each follower."""
     followers: tuple[tuple[str, Statement], ...]
@@ -84,9 +92,9 @@ class RangeWithFollowers:
     """Delete the rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownEdgeStatements:
-    """The statements that take rows beyond a cap (PostgreSQL) while nobody else changes anything.
+    """The statements that take rows beyond a cap (PostgreSQL) while no other transaction changes anything.
 
     Finding the first row that a cap excludes reads all rows that stay. While no other transaction ends, it is the same
     row for every batch, and the statement that takes rows checks that.
@@ -100,7 +108,7 @@ class KnownEdgeStatements:
     """Take the rows up to there, if no transaction has ended since they were counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleStatements:
     """The statements of one rule."""
 
@@ -108,12 +116,12 @@ class RuleStatements:
     lowest: object
     """A value that sorts before what the position of every due row begins with."""
     highest: Callable[[datetime], object]
-    """Returns a value that sorts after what the position of every row begins with that is due then, where batches end
-    by one."""
+    """Returns an upper bound for the first component of every due row's position, where batches end by one."""
     scopes: tuple[Statement, ...]
     """Find the scopes beyond a cap per scope; then, if none of those has anything due, those where something is."""
     scopes_behind: tuple[Statement, ...]
-    """Find the scopes beyond their cap that are behind one, by the walk that found it; none if they cannot be walked."""
+    """Find the scopes beyond their cap that are behind one, by the walk that found it; none if they cannot be
+    walked."""
     candidates: Statement
     """Find the keys of the oldest due rows, followed by their positions, both encoded."""
     lock: Statement | None
@@ -153,6 +161,10 @@ class RuleStatements:
     """Walk the table by its key; None if the order of time decides what is due."""
     followers: tuple[FollowerStatements, ...]
     """For every follower, the deepest first."""
+    _times: dict[int, tuple[TimeSlot, datetime, object]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The bounds on times that were encoded last, by their slots."""
 
     def fill(
         self,
@@ -174,22 +186,39 @@ class RuleStatements:
     ) -> Statement:
         """Fill the slots of a statement. Without a floor it begins at the oldest due row, without an end it ends at the
         newest."""
-        values: dict[str, object] = {LIMIT.name: limit, FOLLOWER_LIMIT.name: follower_limit, SCOPES.name: scopes}
-        # No row has the lowest or the highest value, so the rest of such a position does not count.
-        rest = (None,) * len(selection.key)
-        values |= _numbered("floor", floor or (self.lowest, *rest))
-        if now is not None and not statement.parameters.keys().isdisjoint(("end_time", "end_key")):
-            values |= _numbered("end", end or (self.highest(now), *rest))
-        values |= {"slice_rows": slice_rows, "ended": ended, **_numbered("edge", edge or (None, *rest))}
-        for name, key in zip(("first", "last"), within or (rest, rest), strict=True):
-            values |= _numbered(name, key)
-        for name, scope in (("scope", selection.scope), ("behind", behind)):
-            values |= _numbered(name, [self.dialect.encoded(value) for value in scope or ()])
-        return (statement if keys is None else self.dialect.fill_keys(statement, keys)).fill(now, values)
+        first, last = within or (None, None)
+        groups = {"floor": floor, "end": end, "edge": edge, "first": first, "last": last}
+        groups |= {"scope": selection.scope, "behind": behind}
+        numbers = {LIMIT.name: limit, FOLLOWER_LIMIT.name: follower_limit, SCOPES.name: scopes}
+        numbers |= {"slice_rows": slice_rows, "ended": ended}
+        source = statement if keys is None else self.dialect.fill_keys(statement, keys)
+        filled = dict(source.parameters)
+        for name, slot, group, number in statement.slots:
+            if group == "keys" and keys is not None:
+                continue
+            if isinstance(slot, TimeSlot):
+                assert now is not None
+                filled[name] = self._time(slot, now)
+            elif number is None:
+                filled[name] = numbers[slot.name]
+            elif given := groups[group]:
+                filled[name] = self.dialect.encoded(given[number]) if group in ("scope", "behind") else given[number]
+            else:
+                filled[name] = self._outermost(group, now) if number == 0 else None
+        return Statement(source.text, filled)
 
+    def _time(self, slot: TimeSlot, now: datetime) -> object:
+        """Return a bound on a time. All batches of a sweep have the same."""
+        known = self._times.get(id(slot))
+        if known is None or known[0] is not slot or known[1] != now:
+            known = self._times[id(slot)] = slot, now, slot.value(now + slot.offset)
+        return known[2]
 
-def _numbered(name: str, values: Sequence[object]) -> dict[str, object]:
-    return {f"{name}_{number}": value for number, value in enumerate(values)}
+    def _outermost(self, group: str, now: datetime | None) -> object:
+        """Return where a position begins that is not given: no row has this value, so the rest does not count."""
+        if group == "end":
+            return None if now is None else self.highest(now)
+        return self.lowest if group == "floor" else None
 
 
 def scopes_of(
@@ -288,6 +317,8 @@ class _Compiler:
         self.selection = selection
         self.table = f"{self.dialect.table(selection.table)} AS t"
         self.walk = Walk(rows, selection)
+        self.planned_walk = Walk(rows, selection, decoded_once=True)
+        """For statements whose plan is made once, whatever the positions are."""
         self.floor = [Slot(f"floor_{number}") for number in range(len(self.walk.names))]
         self.edge = self._edge_slots()
         """The position of the first row that a cap excludes, where it is found once for several statements."""
@@ -422,7 +453,7 @@ class _Compiler:
         changes, and functions write the key of a held row.
         """
         rows = self.rows.sparing_held_tables()
-        return self._batch_end(rows), self._take_up_to(rows)
+        return self._batch_end(rows.without_holds()), self._take_up_to(rows)
 
     def _batch_end(self, rows: Rows | None = None) -> Statement:
         """Find the position of the last of the `limit` oldest due rows; nothing if fewer are due.
@@ -437,7 +468,8 @@ class _Compiler:
         parts = []
         for one, states in self.walk.each():
             edge = self.walk.bind(p, "edge", self.edge) if self.edge else []
-            where = [*rows.due(p, one, NOW, states, floored=True, edge=edge), *self.walk.behind(p, self.floor)]
+            due = rows.due(p, one, NOW, states, floored=True, edge=edge)
+            where = [*due, *self.walk.behind(p, self.floor)]
             parts.append(f"SELECT {named}\nFROM {self.table}\nWHERE {all_of(where)}")
         order, union = ", ".join(self.walk.names), nested("\nUNION ALL\n".join(parts))
         last = f"SELECT {order}\nFROM {union} AS oldest\nORDER BY {order}\nLIMIT 1 OFFSET {p.bind('limit', LIMIT)} - 1"
@@ -536,13 +568,15 @@ class _Compiler:
 
     def _known_edge(self) -> KnownEdgeStatements:
         p, ended = self.rows.parameters(), self.dialect.ended_transactions
+        verb, columns = self.rows.verb(p, self.selection), self.rows.position_columns(self.selection)
         edge = self.walk.bind(p, "edge", self.edge)
-        verb, end = self.rows.verb(p, self.selection), [Slot(f"end_{number}") for number in range(len(self.walk.names))]
+        end = self.walk.bind(p, "end", [Slot(f"end_{number}") for number in range(len(self.walk.names))])
         where = [
             f"{ended} = {p.bind('ended', Slot('ended'))}",
-            *self.rows.due(p, self.selection, NOW, floored=True, edge=edge),
+            # Of two bounds on a position, PostgreSQL reads up to the first: what is before the end is before the edge.
+            self.rows.compare(columns, end, "<=", edge),
+            *self.rows.due(p, self.selection, NOW, floored=True, edge=end),
             *self.walk.behind(p, self.floor),
-            self.walk.up_to(p, end, "end"),
         ]
         take = p.statement(f"{verb}\nWHERE {all_of(where)}")
         return KnownEdgeStatements(Statement(f"SELECT {ended}", {}), self._full_batch_end(edged=True), take)
@@ -556,8 +590,10 @@ class _Compiler:
         p = self.rows.parameters()
         where = all_of(self._due_up_to_end(p))
         return AtOnceStatements(
+            self._batch_end_time() if self._by_time else None,
             self._full_batch_end(),
             self._take_with_followers(),
+            self._take_with_followers(rest=True),
             p.statement(f"SELECT 1 FROM {self.table}\nWHERE {where}\nLIMIT 1"),
         )
 
@@ -567,21 +603,38 @@ class _Compiler:
         With `edged`, of those that are due, before the known edge of a cap.
         """
         p = self.rows.parameters()
-        edge = self.walk.bind(p, "edge", self.edge) if edged else []
-        last = self.walk.last(p, NOW, LIMIT, self.floor, alone=not edged, edge=edge)
+        edge = self.planned_walk.bind(p, "edge", self.edge) if edged else []
+        last = self.planned_walk.last(p, NOW, LIMIT, self.floor, alone=not edged, edge=edge)
         # Written outside, or every row before the last would be written too.
         return p.statement(f"SELECT {self._position('last')}\nFROM {nested(last)} AS last")
 
-    def _due_up_to_end(self, p: Parameters) -> list[str]:
-        end = [Slot(f"end_{number}") for number in range(len(self.walk.names))]
-        due = self.rows.due(p, self.selection, NOW, floored=True)
-        return [*due, *self.walk.behind(p, self.floor), self.walk.up_to(p, end, "end")]
+    @property
+    def _by_time(self) -> bool:
+        """Return whether batches end at a time where they can: sorting by keys takes longer than deleting."""
+        return len(self.walk.names) > 1 and not orders_keys(self.selection, "postgres")
 
-    def _take_with_followers(self) -> Statement:
-        """Take every due row up to a position, and in the same statement what follows the rows that it takes."""
+    def _batch_end_time(self) -> Statement:
+        p = self.rows.parameters()
+        last = self.planned_walk.last_time(p, NOW, LIMIT, self.floor)
+        return p.statement(f"SELECT {self.dialect.encode_key('last.row_time')}\nFROM {nested(last)} AS last")
+
+    def _due_up_to_end(self, p: Parameters, *, rest: bool = False) -> list[str]:
+        end = [Slot(f"end_{number}") for number in range(len(self.walk.names))]
+        where = [*self.rows.due(p, self.selection, NOW, floored=True), *self.planned_walk.behind(p, self.floor)]
+        if rest:
+            return where
+        position = self.planned_walk.up_to(p, end, "end")
+        if not self._by_time:
+            return [*where, position]
+        columns, (time, *_) = self.rows.position_columns(self.selection), self.rows.position(self.selection, "t")
+        at, key, *_ = self.planned_walk.bind(p, "end", end)
+        return [*where, self.rows.compare(columns[:1], [time], "<=", [at]), f"({key} IS NULL OR {position})"]
+
+    def _take_with_followers(self, *, rest: bool = False) -> Statement:
+        """Take every due row, up to a position or all the rest, and in the same statement what follows these rows."""
         p, paths = self.rows.parameters(), follower_paths(self.selection)
         verb = self.rows.verb(p, self.selection)
-        take = f"{verb}\nWHERE {all_of(self._due_up_to_end(p))}"
+        take = f"{verb}\nWHERE {all_of(self._due_up_to_end(p, rest=rest))}"
         if not paths:
             return p.statement(take)
         own = f"{take}\n{self._returning(self.selection.followers, 't')}"

@@ -13,9 +13,14 @@ from wane._rules.selection import Selection
 class Walk:
     """Writes queries for the oldest due rows of one rule."""
 
-    def __init__(self, rows: Rows, selection: Selection) -> None:
+    def __init__(self, rows: Rows, selection: Selection, *, decoded_once: bool = False) -> None:
+        """Bind the rule; with `decoded_once`, each position is decoded by a query that a plan runs only once.
+
+        A plan that is made before the positions are known would decode them for every row that it compares with them.
+        """
         self.rows = rows
         self.selection = selection
+        self._decoded_once = decoded_once
         self.keys = [f"key_{number}" for number in range(len(selection.key))]
         """The names that `oldest` gives a row's key."""
         behind = rows.key_position(selection)
@@ -43,10 +48,11 @@ class Walk:
     def bind(self, p: Parameters, name: str, position: Sequence[object]) -> list[str]:
         """Bind the parts of a position that was read by `encode_key`."""
         columns = self.rows.position_columns(self.selection)
-        return [
+        decoded = [
             self.rows.dialect.decode_key(p, f"{name}_{'time' if part == 'row_time' else 'key'}", column, value)
             for part, column, value in zip(self.names, columns, position, strict=True)
         ]
+        return [f"(SELECT {one})" for one in decoded] if self._decoded_once else decoded
 
     def _beside(
         self, p: Parameters, sign: str, name: str, position: Sequence[object], walked: Selection | None = None
@@ -94,6 +100,34 @@ class Walk:
             return f"SELECT {outputs}\nFROM {nested(f'{parts[0]}{chr(10)}LIMIT 1 OFFSET {n} - 1')} AS oldest"
         merged = _merged([f"{one}\nLIMIT {n}" for one in parts])
         return f"SELECT {outputs}\nFROM {merged} AS oldest\nORDER BY {self._order}\nLIMIT 1 OFFSET {n} - 1"
+
+    def last_time(self, p: Parameters, now: When, limit: int | Slot, floor: Sequence[object]) -> str:
+        """Write the query for the latest time until which at most `limit` due rows are, alone, from a position on.
+
+        It reads times only, so an index without the key answers it. It finds nothing if no more rows are due than that,
+        or if those are of the time of the position, or of one time.
+        """
+        n, (since, *_) = p.bind("limit", limit), self.bind(p, "floor", floor)
+        next_one = self._times(p, now, [(">=", since)], "", f"LIMIT {n} + 1")
+        after = f"SELECT row_time\nFROM {next_one} AS after\nORDER BY row_time\nLIMIT 1 OFFSET {n}"
+        ahead = [(">", since), ("<", nested(after))]
+        return (
+            f"SELECT row_time\nFROM {self._times(p, now, ahead, ' DESC', 'LIMIT 1')} AS latest\n"
+            "ORDER BY row_time DESC\nLIMIT 1"
+        )
+
+    def _times(self, p: Parameters, now: When, bounds: Sequence[tuple[str, str]], order: str, end: str) -> str:
+        """Write a query for the times of the rows of each walk within some bounds, in an order."""
+        columns, parts = self.rows.position_columns(self.selection)[:1], []
+        for one, states in self.each():
+            time = self.rows.position(one, "t")[:1]
+            where = self.rows.due(p, one, now, states, floored=True, alone=True)
+            where += [self.rows.compare(columns, time, sign, [value]) for sign, value in bounds]
+            parts.append(
+                f"SELECT {time[0]} AS row_time\nFROM {self.rows.dialect.table(self.selection.table)} AS t\n"
+                f"WHERE {all_of(where)}\nORDER BY {time[0]}{order}\n{end}"
+            )
+        return _merged(parts)
 
     @property
     def _order(self) -> str:
