@@ -311,7 +311,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queues[pool].notify() == self.model.sequences[pool]
 
     @rule(pool=POOL)
-    def look(self, pool: str) -> None:
+    def read(self, pool: str) -> None:
         queue = self.queues[pool]
         own = [one for one in self.model.messages if one.pool == pool]
         unfinished = {one.name for one in own if one.state not in ("done", "dead")}

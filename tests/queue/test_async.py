@@ -75,7 +75,7 @@ def test_awaited_operations_do_the_same(database: Database, contract: Path) -> N
     asyncio.run(use())
 
 
-def test_waiting_keeps_nobody_from_working(database: Database, contract: Path) -> None:
+def test_waiting_blocks_no_other_call(database: Database, contract: Path) -> None:
     async def use() -> None:
         async with await AsyncKeeper.open(database.url, contract=contract) as keeper:
             queues = [await keeper.queue(f"pool{number % 3}") for number in range(12)]

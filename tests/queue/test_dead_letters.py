@@ -66,7 +66,7 @@ def test_nothing_but_a_done_message_is_ever_deleted_by_the_queue(
     assert set(made.values()) - left == {made["done"]}
 
 
-def test_operations_on_a_dead_letter_do_not_bring_it_back(database: Database, store: Store, clock: Clock) -> None:
+def test_operations_on_a_dead_letter_do_not_revive_it(database: Database, store: Store, clock: Clock) -> None:
     queue = Queue(store, "pool", clock=clock, policy=RetryPolicy(attempts=2))
     made = make(queue, clock, "dead")
     before = rows(database)

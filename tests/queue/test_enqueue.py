@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -185,3 +186,11 @@ def test_lists_show_ready_ones_by_age_then_those_that_wait_by_their_due_time(que
     assert names(state="delayed") == [soon.message_id, late.message_id]
     assert names(state=MessageState.RESERVED, kind="a") == [held.message_id]
     assert names(state="ready", limit=1) == [first.message_id]
+
+
+def test_generated_ids_are_different_and_in_the_order_of_time(queue: Queue) -> None:
+    ids = [UUID(queue.enqueue("sweep").message_id) for _ in range(20)]
+    milliseconds = [one.int >> 80 for one in ids]
+    assert {(one.version, one.variant) for one in ids} == {(7, "specified in RFC 4122")}
+    assert len(set(ids)) == 20
+    assert milliseconds == sorted(milliseconds)

@@ -67,7 +67,7 @@ def test_release_and_expiry_end_in_the_dead_letters(queue: Queue, clock: Clock) 
     assert again.message.deliveries == 1
 
 
-def test_backoff_delays_and_reserving_brings_back_what_is_due(store: Store, clock: Clock) -> None:
+def test_backoff_delays_and_reserving_returns_what_is_due(store: Store, clock: Clock) -> None:
     queue = Queue(store, "pool", clock=clock, policy=RetryPolicy(backoff=timedelta(seconds=10)))
     sent = queue.enqueue("sweep", delay=timedelta(seconds=5))
     assert queue.reserve() is None

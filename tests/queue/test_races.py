@@ -251,7 +251,7 @@ def test_wakeups_are_folded_without_changing_their_number(postgres_database: Pos
                     folded += 1
             return folded
 
-        def look() -> list[int]:
+        def read_sequences() -> list[int]:
             seen = []
             with opened(postgres_database) as own:
                 while len(done) < 2:
@@ -260,10 +260,10 @@ def test_wakeups_are_folded_without_changing_their_number(postgres_database: Pos
 
         work = [Background(call) for call in (bump, bump)]
         folding = [Background(call) for call in (fold, fold)]
-        looking = Background(look)
+        reading = Background(read_sequences)
         assert [one.result() for one in work] == [150, 150]
         assert all(one.result() > 0 for one in folding)
-        seen = looking.result()
+        seen = reading.result()
         assert seen == sorted(seen)
         assert messages_of(store).bumps(store.run, ["pool"])["pool"][0] == 400
         messages_of(store).fold(store.run, "pool")

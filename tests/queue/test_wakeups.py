@@ -77,7 +77,7 @@ def test_every_kind_of_change_wakes_a_thread_that_waits(database: Database, stor
             assert found > after
 
 
-def test_what_makes_nothing_ready_wakes_nobody(store: Store, clock: Clock) -> None:
+def test_what_makes_nothing_ready_wakes_no_consumer(store: Store, clock: Clock) -> None:
     queue = Queue(store, "pool", clock=clock, policy=RetryPolicy(attempts=2))
     queue.enqueue("k", key="k")
     first = taken(queue)
@@ -142,6 +142,12 @@ def test_a_waiter_whose_connection_is_killed_gets_a_clear_error_and_the_next_wai
                 ends.append(problem.message.partition(":")[0])
         assert sorted(map(str, ends)) == ["1", "1", "the connection that waits for wakeups is lost"]
         assert queue.wait_for_wakeup(0, SOON) == 1
+        watch = queue.store.watch()  # The same if it happens between two waits.
+        [(pid,)] = watch.read("SELECT pg_catalog.pg_backend_pid()", {})
+        postgres_database.query("SELECT pg_terminate_backend(?, 5000)", (pid,))
+        with pytest.raises(Unreachable, match="the connection that waits for wakeups is lost: "):
+            watch.read("SELECT 1", {})
+        watch.close()
 
 
 def test_closing_a_queue_ends_its_waits_with_an_error(database: Database, store: Store) -> None:

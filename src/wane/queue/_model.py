@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from wane._arguments import require_count, require_duration
+from wane._frozen import frozen
 from wane.queue._sql import EXHAUSTED, Message, MessageState
 
 
@@ -28,7 +29,7 @@ class Answer(StrEnum):
     DEAD_LETTERED = "dead_lettered"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryPolicy:
     """How often and how long a message is tried, and how long a finished one is remembered."""
 
@@ -90,7 +91,7 @@ class RetryPolicy:
         return pause
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draft:
     """A message to be enqueued. Without an id it gets a random one; without a key the id is its key."""
 
@@ -103,7 +104,7 @@ class Draft:
     delay: timedelta = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reservation:
     """The right to work on a message, until its lease ends."""
 
@@ -116,7 +117,7 @@ class Reservation:
         return self.message.message_id
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeadLetter:
     """A message that was delivered as often as it may be."""
 
@@ -145,7 +146,7 @@ class DeadLetter:
         return self.message.deliveries
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answered:
     """The answer to an operation, and, if it was refused, the reason."""
 
@@ -159,7 +160,7 @@ class Answered:
         return self.answer is Answer.ACCEPTED
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expired:
     """What expiring overdue messages changed."""
 

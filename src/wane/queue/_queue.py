@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import uuid
+import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,10 +21,11 @@ from typing import Any, TypeVar
 
 from wane._arguments import require_count, require_duration, require_flag, require_name, require_text, require_timeout
 from wane._db import Store
+from wane._db.sqlite.store import SqliteStore
 from wane._db.statement import Execute
 from wane._db.transaction import Transaction
 from wane.errors import StoreError, WrongArgument, WrongArgumentType
-from wane.events import Listener, MessageDead, nobody
+from wane.events import Listener, MessageDead, ignore_event
 from wane.queue._dialects import messages_of
 from wane.queue._model import Answer, Answered, DeadLetter, Draft, Expired, Reservation, RetryPolicy
 from wane.queue._sql import CROWDED, Message, MessageState, NewMessage, Wanted
@@ -34,6 +36,8 @@ _MOST_PAYLOAD = 1_000_000
 """Characters of JSON: a message is a signal, not a store of data."""
 _JSON = json.JSONEncoder(allow_nan=False)
 _MOST_SEQ = 2**63 - 1
+_48_BITS = 2**48 - 1
+_VERSION_BITS, _VERSION_7 = 0xF << 76 | 0b11 << 62, 7 << 76 | 0b10 << 62
 _TRIES = 5
 _EXPIRED_BESIDE_RESERVING = 100
 
@@ -51,7 +55,7 @@ class Queue:
         *,
         policy: RetryPolicy | None = None,
         clock: Clock | None = None,
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
         wakeups: Wakeups | None = None,
     ) -> None:
         """Open the queue of a pool; `clock` replaces the database's, for tests.
@@ -218,7 +222,7 @@ class Queue:
                 found, late = self._reserve(wanted)
                 for message in found:
                     if message.state is MessageState.DEAD:
-                        self._tell_dead(message)
+                        self._emit_dead(message)
                     else:
                         assert message.token_hash is not None
                         assert message.due_at is not None
@@ -304,7 +308,7 @@ class Queue:
             changed = self.policy.given_back(message, now) if ended else change(message, now)
             self._messages.write(run, changed)
         if changed.state is MessageState.DEAD:
-            self._tell_dead(changed)
+            self._emit_dead(changed)
             return Answered(Answer.DEAD_LETTERED, changed.reason, dead_letter=DeadLetter.of(changed))
         if ended:
             return Answered(Answer.EXPIRED, "lease_expired")
@@ -327,7 +331,7 @@ class Queue:
                 found += self._expire(pool, limit - len(found))
         dead = [after for _, after in found if after.state is MessageState.DEAD]
         for message in dead:
-            self._tell_dead(message)
+            self._emit_dead(message)
         return Expired(
             tuple(after for before, after in found if before.state is MessageState.RESERVED and after.active),
             tuple(DeadLetter.of(message) for message in dead),
@@ -391,7 +395,7 @@ class Queue:
         return [DeadLetter.of(message) for message in found]
 
     def resolve(self, message_id: str, *, by: str) -> Answered:
-        """ClockMark a dead letter as dealt with: from now on it may be pruned."""
+        """Mark a dead letter as dealt with: from now on it may be pruned."""
         who = require_text("by", by)
         return self._settle(message_id, lambda message, now: replace(message, resolved_at=now, resolved_by=who))
 
@@ -469,8 +473,9 @@ class Queue:
         *,
         durable: bool = True,
     ) -> R | None:
-        """Run one statement as Store.at_once does; not inside the caller's transaction, nor by a clock for tests."""
-        if connection is not None or self._clock is not None:
+        """Run one statement as SqliteStore.at_once does; not inside the caller's transaction, nor by a clock for
+        tests."""
+        if connection is not None or self._clock is not None or not isinstance(self.store, SqliteStore):
             return None
         return self.store.at_once(work, durable=durable)
 
@@ -486,12 +491,12 @@ class Queue:
         with self.store.transaction(connection) as transaction:
             yield transaction.execute, self._now(transaction.clock)
 
-    def _tell_dead(self, message: Message) -> None:
+    def _emit_dead(self, message: Message) -> None:
         self.listener(MessageDead(message.pool, message.message_id, message.kind, message.reason or ""))
 
 
 def _drafted(draft: Draft) -> NewMessage:
-    message_id = str(uuid.uuid4()) if draft.message_id is None else require_name("message_id", draft.message_id)
+    message_id = _new_id() if draft.message_id is None else require_name("message_id", draft.message_id)
     return NewMessage(
         message_id=message_id,
         idempotency_key=message_id if draft.key is None else require_name("key", draft.key),
@@ -501,6 +506,17 @@ def _drafted(draft: Draft) -> NewMessage:
         work_queue_id=None if draft.work_queue_id is None else require_name("work_queue_id", draft.work_queue_id),
         delay_seconds=require_duration("delay", draft.delay).total_seconds(),
     )
+
+
+def _new_id() -> str:
+    """Return a UUID of version 7: new ids are neighbours in the indexes, where random ones change a page each.
+
+    The time in it decides nothing.
+    """
+    milliseconds, chance = time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10))
+    number = (milliseconds & _48_BITS) << 80 | chance & ~_VERSION_BITS | _VERSION_7
+    text = f"{number:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _payload(name: str, value: object) -> str:

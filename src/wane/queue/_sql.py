@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from wane._db.statement import Dialect, Execute
+from wane._frozen import frozen
 
 
 class MessageState(StrEnum):
@@ -27,7 +28,7 @@ class MessageState(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Message:
     """A message. `deliveries` is how often it was reserved."""
 
@@ -61,7 +62,7 @@ class Message:
         return self.state not in (MessageState.DONE, MessageState.DEAD)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewMessage:
     """What an enqueue stores. `target` and `data` are JSON."""
 
@@ -74,7 +75,7 @@ class NewMessage:
     delay_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """Which messages a reservation may take: of any kind or of some, of any work queue or of some."""
 
@@ -377,8 +378,8 @@ class Messages(ABC):
             key,
             queue,
             kind,
-            _read(target),
-            _read(data),
+            read_json(target),
+            read_json(data),
             MessageState(state),
             deliveries,
             created,
@@ -400,5 +401,8 @@ def _listing_order(message: Message) -> tuple[bool, float, int]:
     return waits, message.due_at.timestamp() if message.due_at else 0.0, message.seq
 
 
-def _read(value: Any) -> Any:
+def read_json(value: Any) -> Any:
+    """Decode a payload; the driver may have done it already. Most targets are empty, and a parser takes its time."""
+    if value == "{}":
+        return {}
     return json.loads(value) if isinstance(value, str) else value

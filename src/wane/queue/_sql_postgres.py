@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from wane._db.statement import Execute
-from wane.queue._sql import COLUMNS, EXHAUSTED, WAITING, Message, Messages, MessageState, NewMessage, Wanted
+from wane.queue._sql import (
+    COLUMNS,
+    EXHAUSTED,
+    WAITING,
+    Message,
+    Messages,
+    MessageState,
+    NewMessage,
+    Wanted,
+    read_json,
+)
 
 # In a subquery, so that it is evaluated once and may be compared with an index.
 _NOW = "(SELECT coalesce(%(now)s::timestamptz, clock_timestamp()))"
@@ -26,8 +36,8 @@ SELECT %(pool)s, n.id, n.key, n.queue, n.kind, n.target::json, n.data::json,
   CASE WHEN n.delay > 0 THEN t.now + make_interval(secs => n.delay) END
 FROM (SELECT {_NOW} AS now) AS t,
   unnest(%(ids)s::text[], %(keys)s::text[], %(queues)s::text[], %(kinds)s::text[], %(targets)s::text[],
-         %(datas)s::text[], %(delays)s::float8[]) WITH ORDINALITY AS n(id, key, queue, kind, target, data, delay, place)
-ORDER BY n.place
+         %(datas)s::text[], %(delays)s::float8[]) WITH ORDINALITY AS n(id, key, queue, kind, target, data, delay, ordinal)
+ORDER BY n.ordinal
 ON CONFLICT DO NOTHING RETURNING {COLUMNS}
 """
 
@@ -41,7 +51,7 @@ FROM (SELECT {_NOW} AS now) AS t
 ON CONFLICT DO NOTHING RETURNING created_at, due_at, seq
 """
 
-_READY = "SELECT message_id, seq, ctid AS place FROM wane.message WHERE pool = %(pool)s AND state = 'ready'"
+_READY = "SELECT message_id, seq, ctid AS row_ctid FROM wane.message WHERE pool = %(pool)s AND state = 'ready'"
 _PICK = f"{_READY} ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED"
 
 
@@ -59,7 +69,7 @@ def _pick_each(given: str, which: str) -> str:
     walk = (
         f"SELECT picked.* FROM (SELECT * FROM {given}"
         f" ORDER BY (SELECT seq {ready} ORDER BY seq LIMIT 1) NULLS LAST) AS given"
-        f" CROSS JOIN LATERAL (SELECT message_id, seq, ctid AS place {ready} AND seq {{side}} (SELECT last.seq FROM last)"
+        f" CROSS JOIN LATERAL (SELECT message_id, seq, ctid AS row_ctid {ready} AND seq {{side}} (SELECT last.seq FROM last)"
         f" ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED) AS picked"
     )
     return (
@@ -83,14 +93,32 @@ _PICKS = {
     ),
 }
 
+_RESERVED = (
+    "message_id",
+    "idempotency_key",
+    "work_queue_id",
+    "kind",
+    "target",
+    "data",
+    "state",
+    "deliveries",
+    "created_at",
+    "updated_at",
+    "due_at",
+    "token_hash",
+    "release_reason",
+    "seq",
+)
+"""What is read of a message that was reserved, or is dead instead: the rest is known."""
+
 
 def _late(state: str, pool: str, now: str) -> str:
     return f"EXISTS (SELECT FROM wane.message AS w WHERE w.pool = {pool} AND w.state = '{state}' AND w.due_at <= {now})"
 
 
 def _reserve(pick: str, token: str, which: str, ids: str = "") -> str:
-    """Write the statement that reserves what `pick` finds: neither a join nor by their ids, because a plan that was made
-    for a small table could as well begin with the whole pool."""
+    """Write the statement that reserves what `pick` finds: neither a join nor by their ids, because a plan that was
+    made for a small table could as well begin with the whole pool."""
     return f"""
 WITH t AS MATERIALIZED (SELECT {_NOW} AS now, {_NOT_WAITING}),
 picked AS MATERIALIZED ({pick}),{ids}
@@ -104,19 +132,19 @@ taken AS (
     reason = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE '{EXHAUSTED}' END,
     updated_at = (SELECT now FROM t)
   WHERE m.ctid = {which}
-  RETURNING {", ".join(f"m.{name}" for name in COLUMNS.split(", "))})
+  RETURNING {", ".join(f"m.{name}" for name in _RESERVED)})
 SELECT late.some, taken.* FROM
   (SELECT {" OR ".join(_late(state, "%(pool)s", "(SELECT now FROM t)") for state in WAITING)} AS some) AS late
   LEFT JOIN taken ON true ORDER BY taken.seq
 """
 
 
-_RESERVE_ONE = _reserve(_PICK, "%(hash)s", "(SELECT place FROM picked)")
+_RESERVE_ONE = _reserve(_PICK, "%(hash)s", "(SELECT row_ctid FROM picked)")
 _RESERVE = {
     which: _reserve(
         pick,
         "(%(hashes)s::text[])[array_position((SELECT list FROM ids), m.message_id)]",
-        "ANY (ARRAY(SELECT place FROM picked))",
+        "ANY (ARRAY(SELECT row_ctid FROM picked))",
         "\nids AS MATERIALIZED (SELECT array_agg(message_id ORDER BY seq) AS list FROM picked),",
     )
     for which, pick in _PICKS.items()
@@ -216,8 +244,8 @@ class PostgresMessages(Messages):
                 new.idempotency_key,
                 new.work_queue_id,
                 new.kind,
-                json.loads(new.target),
-                json.loads(new.data),
+                read_json(new.target),
+                read_json(new.data),
                 state,
                 0,
                 self.dialect.decode_time(created_at),
@@ -243,7 +271,33 @@ class PostgresMessages(Messages):
             values["kinds"] = None if wanted.kinds is None else list(wanted.kinds)
             values["queues"] = None if wanted.work_queue_ids is None else list(wanted.work_queue_ids)
             found = run(_RESERVE[wanted.kinds is not None, wanted.work_queue_ids is not None], values)
-        return [self._message(row[1:]) for row in found if row[1] is not None], bool(found[0][0])
+        return [self._reserved(wanted.pool, row[1:]) for row in found if row[1] is not None], bool(found[0][0])
+
+    def _reserved(self, pool: str, row: Sequence[Any]) -> Message:
+        message_id, key, queue, kind, target, data, state, deliveries, created, updated, due, token_hash, said, seq = (
+            row
+        )
+        dead = state == MessageState.DEAD.value
+        changed = self.dialect.decode_time(updated)
+        return Message(
+            pool,
+            message_id,
+            key,
+            queue,
+            kind,
+            read_json(target),
+            read_json(data),
+            MessageState(state),
+            deliveries,
+            self.dialect.decode_time(created),
+            changed,
+            due_at=None if due is None else self.dialect.decode_time(due),
+            token_hash=token_hash,
+            finished_at=changed if dead else None,
+            reason=EXHAUSTED if dead else None,
+            release_reason=said,
+            seq=seq,
+        )
 
     def complete(
         self,
@@ -297,5 +351,8 @@ class PostgresMessages(Messages):
     def _exactly(self, **names: str) -> str:
         if len(names) == 1:
             return super()._exactly(**names)
+        if "idempotency_key" in names:
+            # The pool is written so that no index begins with it.
+            return f"idempotency_key = {self._(names['idempotency_key'])} AND pool || '' = {self._(names['pool'])}"
         values = (f"{self._(name)}::text" for name in names.values())
         return f"ARRAY[{', '.join(names)}] = ARRAY[{', '.join(values)}]"

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from wane._db.sqlite.clock import SAME_MARK, UNMARKED
 from wane._db.statement import Execute
-from wane.queue._sql import COLUMNS, EXHAUSTED, WAITING, Message, Messages, MessageState, NewMessage, Wanted
+from wane.queue._sql import (
+    COLUMNS,
+    EXHAUSTED,
+    WAITING,
+    Message,
+    Messages,
+    MessageState,
+    NewMessage,
+    Wanted,
+    read_json,
+)
 
 _INSERT = (
     "INSERT INTO wane_message (pool, message_id, idempotency_key, work_queue_id, kind, target, data, state, created_at,"
@@ -51,6 +60,9 @@ UPDATE wane_message SET
   updated_at = :now
 {{which}} AND {SAME_MARK} RETURNING {COLUMNS}, {_SOME_LATE}
 """
+_TAKE_ONE = _TAKE.format(hash=":hash", which=f"WHERE seq = ({_PICK})")
+"""The statement for one message of any kind and work queue, as one text, which the driver finds among its prepared
+ones."""
 _CURRENT = (
     "pool = :pool AND message_id = :message_id AND state = 'reserved' AND token_hash = :token_hash AND due_at > :now"
 )
@@ -110,8 +122,8 @@ class SqliteMessages(Messages):
             new.idempotency_key,
             new.work_queue_id,
             new.kind,
-            json.loads(new.target),
-            json.loads(new.data),
+            read_json(new.target),
+            read_json(new.data),
             state,
             deliveries=0,
             created_at=now,
@@ -134,7 +146,7 @@ class SqliteMessages(Messages):
         pick = self._pick(wanted, values)
         if many == 1:
             values["hash"] = wanted.token_hashes[0]
-            text = _TAKE.format(hash=":hash", which=f"WHERE seq = ({pick})")
+            text = _TAKE_ONE if pick is _PICK else _TAKE.format(hash=":hash", which=f"WHERE seq = ({pick})")
         else:
             values |= {f"hash{number}": one for number, one in enumerate(wanted.token_hashes, 1)}
             chosen = " ".join(f"WHEN {number} THEN :hash{number}" for number in range(1, many + 1))

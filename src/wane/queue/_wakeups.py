@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import suppress
 
 from wane._db import Store
-from wane._db.store import Watch
+from wane._db.watch import Watch
 from wane.errors import StoreError
 from wane.queue._dialects import messages_of
 from wane.queue._sql import CROWDED
@@ -48,32 +48,32 @@ class Wakeups:
                     self._sequences.pop(pool, None)
 
     def _wait(self, pool: str, after: int, deadline: float | None) -> int | None:
-        looked = False
+        polled = False
         while True:
             left = _LONGEST_WATCH_SECONDS if deadline is None else deadline - time.monotonic()
             seconds = max(min(left, _LONGEST_WATCH_SECONDS), 0.0)
             with self._condition:
                 if self._closed:
-                    raise StoreError("the queue is closed: nobody can wait for its wakeups", "open another one")
+                    raise StoreError("the queue is closed: its wakeups cannot be awaited", "open another one")
                 if self._sequences.get(pool, after) > after:
                     return self._sequences[pool]
                 watches = not self._watching
                 if watches:
                     self._watching = True
-                elif looked and left > 0:
+                elif polled and left > 0:
                     self._condition.wait(seconds)
                     continue
             if watches:
-                self._lead(seconds if looked else 0.0)
-            elif (sequence := self._look_alone(pool)) > after:
+                self._lead(seconds if polled else 0.0)
+            elif (sequence := self._poll_alone(pool)) > after:
                 return sequence
-            looked = True
+            polled = True
             if left <= 0:
                 with self._condition:
                     sequence = self._sequences.get(pool, after)
                 return sequence if sequence > after else None
 
-    def _look_alone(self, pool: str) -> int:
+    def _poll_alone(self, pool: str) -> int:
         """Read the sequence while another thread watches, which may take a while: first and last in a wait."""
         return messages_of(self.store).sequences(self.store.run, [pool])[pool]
 
