@@ -1,4 +1,4 @@
-"""A Spark cluster of one's own: a master and workers, started from the package that Wane runs on."""
+"""A Spark cluster of one's own, a master and workers, and a server of Spark Connect, started from the package that Wane runs on."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyspark
 
-from wane._archive.java import java_home
+from wane._archive.spark.java import java_home
 
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 
 @contextmanager
@@ -44,14 +44,51 @@ def cluster(folder: Path, workers: int, environ: Mapping[str, str]) -> Iterator[
 
 
 @contextmanager
-def _started(place: Path, words: list[str], environ: Mapping[str, str]) -> Iterator[Path]:
+def connect_server(folder: Path) -> Iterator[str]:
+    """The URL of a server that runs its tasks itself, two at a time."""
+    port = _free_port()
     home = Path(pyspark.__file__).parent
-    log = place.with_suffix(".log")
+    log = folder / "connect.log"
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.artifact.isolation.enabled": "false",
+    }
+    words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2,4]", *words]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"],
+            env={**_plain(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            _await(log, "Spark Connect server started")
+            yield f"sc://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _plain() -> dict[str, str]:
+    others = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+    return {**others, "SPARK_HOME": str(Path(pyspark.__file__).parent), "JAVA_HOME": java_home()}
+
+
+@contextmanager
+def _started(path: Path, words: list[str], environ: Mapping[str, str]) -> Iterator[Path]:
+    home = Path(pyspark.__file__).parent
+    log = path.with_suffix(".log")
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{words[0]}"]
     given = {
-        **{key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))},
-        "SPARK_HOME": str(home),
-        "JAVA_HOME": java_home(),
+        **_plain(),
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",

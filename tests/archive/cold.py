@@ -52,7 +52,7 @@ with = ["event_read.event_id"]
 unless = [{{ referenced_by = "event_guard.event_id" }}]
 [spark]
 range_rows = 60
-lease_seconds = 5
+lease_seconds = 60
 """
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from archive import inline
+from archive.object_server import ObjectServer, object_server
 from conftest import migrated
 from servers import Database, SqliteDatabase
 
@@ -17,13 +18,14 @@ MARKS = ("on_spark", "frames_on_spark", "cluster")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests here that need Spark go to one worker, so that one Spark serves them all. First, because xdist looks at the marks in this
-    hook too."""
+    """All tests here that need Spark go to one worker, so that one Spark serves them all."""
     here = Path(__file__).parent
+    # What stops Spark comes first: another one that has compiled nothing yet is all that the others wait for.
+    items.sort(key=lambda item: item.path != here / "test_idle.py")
     for item in items:
         if here in item.path.parents:
             if any(item.get_closest_marker(mark) for mark in MARKS):
-                item.add_marker(pytest.mark.xdist_group("spark"))
+                item.add_marker(pytest.mark.group("spark"))
             item.add_marker(pytest.mark.timeout(300))  # On a busy machine Spark alone takes a minute to start.
 
 
@@ -36,6 +38,21 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     else:
         with request.getfixturevalue("clusters")["postgres"].database(migrated=migrated(request)) as postgres:
             yield postgres
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[ObjectServer]:
+    """One object store for all tests of a process."""
+    with object_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    """An object store, which the environment names."""
+    for name, value in running.environment.items():
+        monkeypatch.setenv(name, value)
+    return running
 
 
 @pytest.fixture(autouse=True)

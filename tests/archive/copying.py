@@ -20,14 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servers import Database
-from wane._archive import extract
-from wane._archive.content import Checks
-from wane._archive.dialects import archive_dialect, source_of
-from wane._archive.extract import CopyJob, PartJob, copy_ranges
-from wane._archive.failure import answers
-from wane._archive.reader import Source, open_reader
-from wane._archive.sql import ArchiveRows, bind_archive
-from wane._archive.verify import FileJob, ProofJob, files_of, read_back
+from wane._archive.delta.failure import answers
+from wane._archive.pipeline import extract
+from wane._archive.pipeline.extract import CopyJob, PartJob, copy_ranges
+from wane._archive.pipeline.verify import FileJob, ProofJob, files_of, read_back
+from wane._archive.rows.content import Checks
+from wane._archive.rows.dialects import archive_dialect
+from wane._archive.rows.sql import ArchiveRows, bind_archive
+from wane._archive.spark.connect import source_of
+from wane._archive.spark.reader import Source, open_reader
 from wane._contract.model import Age, ArchiveTable, Contract, Rule, Table, Time, ToArchive, Unit
 from wane._contract.names import TableName
 from wane._db import Store, open_store
@@ -103,24 +104,25 @@ def _read(file: FileJob) -> pa.Table:
 
 def _copy(job: CopyJob, secret: str | None, *, tamper: bool) -> str:
     job = replace(job, source=replace(job.source, secret=secret))
-    original = extract._tables
+    original = extract._batches
     if tamper:
-        extract._tables = _tampered  # type: ignore[assignment]
+        extract._batches = _tampered  # type: ignore[assignment]
     try:
         return copy_ranges(job, 0)
     finally:
-        extract._tables = original
+        extract._batches = original
 
 
-_original = extract._tables
+_original = extract._batches
 
 
-def _tampered(*arguments: Any) -> Iterator[pa.Table]:
+def _tampered(*arguments: Any) -> Iterator[pa.RecordBatch]:
     """A driver that decodes one value wrongly."""
-    for table in _original(*arguments):
-        values = table["body"].to_pylist()
-        values[0] = f"{values[0]}?"
-        yield table.set_column(table.column_names.index("body"), "body", pa.array(values, pa.string()))
+    for batch in _original(*arguments):
+        values = batch["body"].to_pylist()
+        if values:  # A batch that only declared types has no rows left.
+            values[0] = f"{values[0]}?"
+        yield batch.set_column(batch.schema.names.index("body"), "body", pa.array(values, pa.string()))
 
 
 def shown(value: object) -> str:

@@ -16,13 +16,15 @@ import pytest
 from deltalake import QueryBuilder
 
 from archive import imported as imported
-from wane._archive import content, executor, staging
-from wane._archive.content import Checks, Shape
-from wane._archive.executor import Progress, SparkExecutor, unseen
-from wane._archive.failure import TransientFailure
-from wane._archive.paths import ColdPath
-from wane._archive.staging import DIGEST, Choice, StagedPart
-from wane._archive.types import KEY, PARENT, SWEEP
+from wane._archive.delta.failure import TransientFailure
+from wane._archive.delta.paths import ColdPath
+from wane._archive.query import staging
+from wane._archive.query.staging import DIGEST, Choice, StagedPart
+from wane._archive.rows import content
+from wane._archive.rows.content import Checks, Shape
+from wane._archive.rows.types import KEY, ORIGIN, PARENT, SWEEP
+from wane._archive.spark import executor
+from wane._archive.spark.executor import Progress, SparkExecutor, Work, unseen
 from wane.errors import ArchiveError
 
 
@@ -63,9 +65,12 @@ class InlineExecutor:
     def spark(self) -> Any:
         return None
 
-    def run(self, task: Callable[[int], str], count: int, progress: object = None) -> Iterator[str]:
+    def run(self, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
         for number in range(count):
             yield self.call(task, number)
+
+    def stream(self, work: Work, count: int, progress: Progress = unseen) -> Iterator[str]:
+        raise NotImplementedError("there are no frames without Spark")
 
     def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
         tables = (pq.ParquetFile(path).read() for path in paths)
@@ -82,12 +87,12 @@ def stage(parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_r
     pieces = math.ceil(len(rows) / piece_rows)
     for piece in range(pieces):
         _write(newest, KEY, KEY, parts[0], folder / "0", piece, pieces)
-    kept = set(zip(newest[SWEEP].to_pylist(), newest[KEY].to_pylist(), strict=True))
+    remaining = set(zip(newest[SWEEP].to_pylist(), newest[KEY].to_pylist(), strict=True))
     for number, part in enumerate(parts[1:], 1):
         if part.cold.open() is not None:
             following = _read(part, "true")
             pairs = zip(following[SWEEP].to_pylist(), following[PARENT].to_pylist(), strict=True)
-            following = following.filter(pa.array([pair in kept for pair in pairs], pa.bool_()))
+            following = following.filter(pa.array([pair in remaining for pair in pairs], pa.bool_()))
             for piece in range(pieces):
                 _write(following, PARENT, KEY, part, folder / str(number), piece, pieces)
     return [staging.count(folder, 0, piece) for piece in range(pieces)]
@@ -105,8 +110,11 @@ def _read(part: StagedPart, where: str) -> pa.Table:
     table = part.cold.open()
     if table is None:
         raise ArchiveError(f"nothing of {part.cold.name} is archived yet")
+    if part.cold.shared:
+        where = f"({where}) AND {ORIGIN} = '{part.cold.folder.name.partition('=')[2]}'"
     found = QueryBuilder().register("cold", table).execute(f"SELECT * FROM cold WHERE {where}").read_all()
     read = pa.table(found)
+    read = read.drop_columns([ORIGIN]) if part.cold.shared else read
     kinds = {str(pa.string_view()): pa.string(), str(pa.binary_view()): pa.binary()}
     return read.cast(pa.schema([pa.field(field.name, kinds.get(str(field.type), field.type)) for field in read.schema]))
 
@@ -127,9 +135,9 @@ def _write(rows: pa.Table, by: str, then: str, part: StagedPart, folder: ColdPat
         return
     mine = mine.take(pc.sort_indices(mine, [(name, "ascending") for name in dict.fromkeys((by, then))]))
     mine = mine.append_column(DIGEST, pa.array(staging._digests(mine, part.shape, part.lacking), pa.string()))
-    place = folder / f"{staging.PIECE}={piece}"
-    place.mkdir(parents=True)
-    with (place / "rows.parquet").open("xb") as sink:
+    piece_folder = folder / f"{staging.PIECE}={piece}"
+    piece_folder.mkdir(parents=True)
+    with (piece_folder / "rows.parquet").open("xb") as sink:
         pq.write_table(mine, sink)
 
 

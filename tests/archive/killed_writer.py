@@ -9,7 +9,7 @@ from pathlib import Path
 
 from archive.cold import PACE
 from archive.inline import InlineExecutor
-from wane._archive import executor
+from wane._archive.spark import executor
 from wane._keeper import open_keeper
 from wane.events import ArchiveStep, BatchTaken, Event
 
@@ -22,7 +22,8 @@ def main(folder: Path, state: str) -> None:
 
     executor.default = InlineExecutor
     with open_keeper(contract=folder / "wane.toml", actor="killed", listener=hear) as keeper:
-        keeper.archive.run(pace=PACE)
+        done = keeper.archive.run(pace=PACE)
+    sys.exit(f"it never reached {state}: {done}")
 
 
 if __name__ == "__main__":

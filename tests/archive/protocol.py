@@ -2,7 +2,8 @@
 
 It is written from docs/explanation/archive.md, not from the code: one key, two ranges, an application that moves,
 changes, deletes, re-inserts and holds the row while a sweep copies, proves, commits and evicts it; a second writer that
-takes over at any step while the first one is paused and wakes up later; a restore; an expiry; a file that is damaged.
+takes over at any step while the first one is paused and wakes up later; a task that evicts, is taken for dead, is run
+again, and wakes up later; a restore; an expiry; a file that is damaged.
 Every act of anybody is one atomic step, and every order of steps is tried. A crash is a writer that never wakes up.
 
 Each guard of the protocol can be switched off; then a row must get lost, be taken from the hot table although it may
@@ -58,6 +59,10 @@ class Writer(NamedTuple):
     """Whether all ranges are read in one snapshot, because one row was in two of them."""
     differing: frozenset[int] = frozenset()
     """Ranges that have other rows than copies: they are checked one by one."""
+    attempt: int = 0
+    """How often the tasks that evict were run before."""
+    overtaken: bool = False
+    """Whether it is a task only, which was run again because it was taken for dead."""
 
 
 class Budget(NamedTuple):
@@ -69,6 +74,7 @@ class Budget(NamedTuple):
     expiries: int = 0
     damages: int = 0
     holds: int = 0
+    retries: int = 0
 
 
 class State(NamedTuple):
@@ -85,6 +91,8 @@ class State(NamedTuple):
     manifests: tuple[tuple[Copied, ...] | None, ...] = (None, None)
     evicted: frozenset[Copied] = frozenset()
     """The copies that were checked."""
+    attempt: int = 0
+    """The latest attempt to evict."""
     stale: frozenset[Copied] = frozenset()
     restoring: Copied | None = None
     restored: bool = False
@@ -120,6 +128,8 @@ class Protocol:
     """What may leave is read from the committed archive, not from what was written."""
     stale_by_version: bool = True
     """Copies of rows that stayed leave the archive by key and version."""
+    latest_attempt: bool = True
+    """Only the latest attempt to evict a range judges its copies."""
     stale_leave: bool = True
     """A sweep is done only when copies of rows that stayed have left the archive."""
     lease_in_database: bool = True
@@ -143,7 +153,7 @@ class Protocol:
         yield from self._others(state)
         for number, writer in enumerate(state.writers):
             for name, after in self._writer(state, number, writer):
-                yield f"{'AB'[number]}: {name}", after
+                yield f"{'ABC'[number]}: {name}", after
 
     # The application, which knows nothing of the archive
 
@@ -244,7 +254,8 @@ class Protocol:
             case "list":
                 listed = state.archive if self.commit_first and self.keys_from_archive else _copies(state)
                 checked = tuple(copy for copy in listed if copy not in state.evicted)
-                yield "list the copies", at(state, "evict", copies=checked)
+                claimed = state._replace(attempt=state.attempt + 1)
+                yield "list the copies", at(claimed, "evict", copies=checked, attempt=claimed.attempt)
             case "evict":
                 yield from self._evict(state, writer, at)
             case "finish":
@@ -252,10 +263,10 @@ class Protocol:
                 yield "read what is stale", at(state, "remove stale", copies=leaving)
             case "remove stale":
                 names = {copy.version for copy in writer.copies}
-                kept = [one for one in state.archive if one.version not in names]
+                remaining = [one for one in state.archive if one.version not in names]
                 if not self.stale_by_version:  # The model has one key.
-                    kept = [] if names else list(state.archive)
-                yield "remove stale copies", at(state._replace(archive=tuple(kept)), "done")
+                    remaining = [] if names else list(state.archive)
+                yield "remove stale copies", at(state._replace(archive=tuple(remaining)), "done")
             case "done":
                 yield "end the sweep", at(state._replace(journal="done"), "stopped")
 
@@ -305,8 +316,18 @@ class Protocol:
         return state._replace(archive=(*state.archive, *writer.copies), log_sweep=SWEEP)
 
     def _evict(self, state: State, writer: Writer, at: At) -> Iterator[tuple[str, State]]:
+        if self.latest_attempt and writer.attempt != state.attempt:
+            yield "evict: overtaken", at(state, "stopped")
+            return
         if not writer.copies:
-            yield "end evicting", at(state._replace(journal="evicted"), "finish")
+            ended = (state, "stopped") if writer.overtaken else (state._replace(journal="evicted"), "finish")
+            yield "end evicting", at(*ended)
+        elif state.budget.retries and not writer.overtaken:
+            again = state._replace(
+                budget=state.budget._replace(retries=state.budget.retries - 1),
+                writers=(*state.writers, writer._replace(overtaken=True)),
+            )
+            yield "evict: run the task again", at(again, "list")
         # In any order, because several connections may work on ranges of their own.
         for position in {copy.range for copy in writer.copies} - writer.differing:
             yield self._evict_range(state, writer, position, at)
@@ -364,8 +385,8 @@ def violation(state: State) -> str:
         if truth.wanted and not hot and not exact:
             return "a row is lost"
         if state.journal == "done" and state.restoring is None:
-            places = sum(copy.row == row for copy in state.archive) + (state.hot is not None and state.hot.row == row)
-            if places > 1:
+            copies = sum(copy.row == row for copy in state.archive) + (state.hot is not None and state.hot.row == row)
+            if copies > 1:
                 return "a row is in two places"
     return ""
 

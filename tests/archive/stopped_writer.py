@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from archive.inline import without_spark
-from wane._archive.cold_table import ColdTable
+from wane._archive.delta.cold_table import ColdTable
 from wane._keeper import open_keeper
 
 

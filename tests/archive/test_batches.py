@@ -9,9 +9,9 @@ import pytest
 
 from archive.copying import batch_sizes, bound, workers
 from servers import Database
-from wane._archive.dialects import source_of
-from wane._archive.reader import BATCH_BYTES, BATCH_ROWS
-from wane._archive.sql import RANGE
+from wane._archive.rows.sql import RANGE
+from wane._archive.spark.connect import source_of
+from wane._archive.spark.reader import BATCH_BYTES, BATCH_ROWS
 from wane._db import open_store
 from wane._db.url import resolve_url
 

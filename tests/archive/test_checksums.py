@@ -11,7 +11,7 @@ import pytest
 
 from archive.cold import Cold, cold_keeper, events
 from servers import SqliteDatabase
-from wane._archive import content
+from wane._archive.rows import content
 from wane.errors import ArchiveError
 
 SHAPE = [["id", "long"], ["body", "string"], ["data", "binary"], ["amount", "double"]]

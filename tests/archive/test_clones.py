@@ -5,48 +5,22 @@ from __future__ import annotations
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import psycopg
 import pytest
 
+from archive.cloning import cloned, reopened
 from archive.cold import CONTRACT, Cold, cold_keeper, events, insert_events
 from servers import Database, PostgresDatabase, SqliteDatabase
+from wane._archive.context import is_same_database
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
-
-
-@contextmanager
-def cloned(database: Database, folder: Path) -> Iterator[Database]:
-    """Another database with everything that the first one has: a copied file, a database made from a template."""
-    database.close()
-    if isinstance(database, SqliteDatabase):
-        shutil.copy(database.path, folder / "clone.db")
-        copy: Database = SqliteDatabase(folder / "clone.db")
-        try:
-            yield copy
-        finally:
-            copy.close()
-        return
-    address, name = urlsplit(database.url), f"wane_clone_{secrets.token_hex(4)}"
-    with psycopg.connect(urlunsplit(address._replace(path="/postgres")), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {address.path[1:]}".encode())
-        copy = PostgresDatabase(urlunsplit(address._replace(path=f"/{name}")))
-        try:
-            yield copy
-        finally:
-            copy.close()
-            admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
-
-
-def again(database: Database) -> Database:
-    return SqliteDatabase(database.path) if isinstance(database, SqliteDatabase) else PostgresDatabase(database.url)
 
 
 def versions(cold: Cold) -> list[int]:
@@ -71,7 +45,7 @@ def test_a_clone_writes_nothing_before_it_adopts_the_archive(database: Database,
             with pytest.raises(ArchiveError, match="is a clone"):
                 archive.restore("event", where="id = 3")
             assert versions(clone) == before
-        original = again(database)
+        original = reopened(database)
         with cold_keeper(original, tmp_path) as cold:
             assert cold.one().archived["event"] == 10
             assert len(cold.cold()) == 30
@@ -100,7 +74,7 @@ def test_a_database_that_was_replaced_by_its_clone_is_refused_after_the_adoption
             insert_events(copy, [600])
             assert clone.one().archived["event"] == 1
             assert {entry.table for entry in clone.keeper.audit(kind="archive_adopt")} == {"event", "event_read"}
-        original = again(database)
+        original = reopened(database)
         with cold_keeper(original, tmp_path) as cold:
             insert_events(original, [700])
             done = cold.one()
@@ -128,7 +102,7 @@ def moved(database: SqliteDatabase, folder: Path) -> Path:
     return Path(shutil.move(database.path, folder / "moved.db"))
 
 
-def restored_in_place(database: SqliteDatabase, folder: Path) -> Path:
+def restored_to_its_path(database: SqliteDatabase, folder: Path) -> Path:
     shutil.copy(database.path, folder / "backup.db")
     database.path.unlink()
     shutil.copy(folder / "backup.db", database.path)
@@ -142,7 +116,7 @@ def vacuumed(database: SqliteDatabase, folder: Path) -> Path:
     return database.path
 
 
-@pytest.mark.parametrize("change", [moved, restored_in_place, vacuumed])
+@pytest.mark.parametrize("change", [moved, restored_to_its_path, vacuumed])
 def test_a_file_that_was_moved_or_restored_is_no_clone(
     sqlite_database: SqliteDatabase, tmp_path: Path, change: Callable[[SqliteDatabase, Path], Path]
 ) -> None:
@@ -167,11 +141,11 @@ def test_a_promoted_replica_is_the_same_database_and_a_restored_dump_is_not(
     with open_store(resolve_url(postgres_database.url)) as store:
         _, system, number = store.identity().split(":")
         # A physical replica has the same two numbers, wherever it runs.
-        assert store.is_same_database(f"postgres:{system}:{number}")
-        assert not store.is_same_database(f"postgres:{int(system) + 1}:{number}")
-        assert not store.is_same_database(f"postgres:{system}:1{number}")
+        assert is_same_database(store, f"postgres:{system}:{number}")
+        assert not is_same_database(store, f"postgres:{int(system) + 1}:{number}")
+        assert not is_same_database(store, f"postgres:{system}:1{number}")
         # Roles without the right to read the system identifier know the number only.
-        assert store.is_same_database(f"postgres::{number}")
+        assert is_same_database(store, f"postgres::{number}")
     postgres_database.execute("UPDATE wane.archive_origin SET identity = 'postgres:7000000000000000000:5'")
     insert_events(postgres_database, [500])
     with cold_keeper(postgres_database, tmp_path) as cold:
@@ -193,12 +167,12 @@ def test_the_identity_of_a_database_needs_no_special_right(postgres_database: Po
         url = urlunsplit(address._replace(netloc=f"{role}@")) if address.netloc else postgres_database.url
         with open_store(resolve_url(url)) as store:
             assert store.identity().startswith("postgres::")
-            assert store.is_same_database(known)
+            assert is_same_database(store, known)
     finally:
         postgres_database.execute(f"DROP ROLE {role}")
 
 
-def test_an_archive_that_is_kept_for_a_time_has_one_owner_too(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_an_archive_that_expires_has_one_owner_too(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 20)
     contract = CONTRACT.replace('keep = "forever"', 'keep = "100d"', 1)
     with cold_keeper(sqlite_database, tmp_path, contract) as cold:
@@ -208,3 +182,34 @@ def test_an_archive_that_is_kept_for_a_time_has_one_owner_too(sqlite_database: S
         assert expired.outcome is Outcome.FAILED
         assert "is a clone" in expired.message
         assert len(clone.cold()) == 20
+
+
+def test_a_clone_that_begins_anew_leaves_the_archive_to_the_original(database: Database, tmp_path: Path) -> None:
+    events(database, 20)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        with pytest.raises(ArchiveError, match="no clone"):
+            cold.keeper.archive.adopt(as_new=True)
+        # Unfinished: it is the original's to finish, and the clone must evict nothing on its strength.
+        insert_events(database, range(500, 510))
+        cold.at["committed"] = lambda: cold.keeper.disable()
+        cold.one()
+        cold.keeper.enable()
+    own = tmp_path / "own"
+    own.mkdir()
+    with cloned(database, tmp_path) as copy:
+        with cold_keeper(copy, tmp_path) as clone, pytest.raises(ArchiveError, match="name another folder"):
+            clone.keeper.archive.adopt(as_new=True)
+        with cold_keeper(copy, own) as clone:
+            clone.keeper.archive.adopt(as_new=True)
+            entries = clone.keeper.audit(kind="archive_adopt")
+            assert [entry.inputs["ended"] for entry in entries] == [["sweep 2 of event"]] * 2
+            assert set(range(500, 510)) <= set(clone.hot())
+            assert clone.one().archived["event"] == 10
+            assert clone.cold() == list(range(500, 510))
+            assert clone.keeper.check_live() == []
+        original = reopened(database)
+        with cold_keeper(original, tmp_path) as cold:
+            assert cold.one().outcome is Outcome.DONE
+            assert cold.cold() == [*range(1, 21), *range(500, 510)]
+            original.close()

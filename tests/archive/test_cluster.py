@@ -43,7 +43,7 @@ def wane(folder: Path, *words: str) -> Any:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
     assert SECRET not in done.stdout + done.stderr
@@ -82,7 +82,7 @@ def live_on(database: PostgresDatabase, folder: Path, log: Path) -> None:
     before = {str(file) for file in log.rglob("events_*")}
     known = database.query(EVENT)
     command = [sys.executable, "-c", LATER]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200, check=False)
     assert SECRET not in done.stdout + done.stderr
     assert done.returncode == 0, done.stderr + done.stdout
     back, side, gone, rows, reads, *proofs = json.loads(done.stdout)
@@ -100,7 +100,7 @@ def live_on(database: PostgresDatabase, folder: Path, log: Path) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_ranges_run_on_both_workers_and_nothing_secret_is_sent_to_them(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:

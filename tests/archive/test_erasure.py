@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 
 from archive.cold import DAY_MS, NOW_MS, Cold, cold_keeper
 from servers import Database, SqliteDatabase
-from wane._archive.session import session
-from wane._archive.trimming import trim
+from wane._archive.maintenance.trimming import trim
+from wane._archive.spark.session import session
 from wane._prune.sweep import Outcome
 
 LONG_AGO = time.time() - 40 * 86_400
@@ -38,7 +38,7 @@ time  = {{ column = "at_ms", unit = "ms" }}
 keep = "90d"
 then = "archive"
 [spark]
-lease_seconds = 5
+lease_seconds = 60
 """
 
 
@@ -56,8 +56,8 @@ def people(database: Database) -> None:
 def reported(cold: Cold) -> str:
     """Everything that the log says: commits as they are, checkpoints without compression."""
     log = cold.folder / "cold" / "person" / "_delta_log"
-    texts = [place.read_text() for place in sorted(log.glob("*.json"))]
-    texts += [str(pq.read_table(place).to_pylist()) for place in sorted(log.glob("*.parquet"))]
+    texts = [path.read_text() for path in sorted(log.glob("*.json"))]
+    texts += [str(pq.read_table(path).to_pylist()) for path in sorted(log.glob("*.parquet"))]
     return "\n".join(texts)
 
 
@@ -67,8 +67,8 @@ def age(cold: Cold) -> None:
     for entry in (folder / "_delta_log").glob("*.json"):
         old = rf"\g<1>{int(LONG_AGO * 1000)}"
         entry.write_text(re.sub(r'("deletionTimestamp":)\d+', old, entry.read_text()))
-    for place in [*folder.glob("_month=*/*"), *(folder / "_delta_log").iterdir()]:
-        os.utime(place, (LONG_AGO, LONG_AGO))
+    for path in [*folder.glob("_month=*/*"), *(folder / "_delta_log").iterdir()]:
+        os.utime(path, (LONG_AGO, LONG_AGO))
 
 
 def test_no_text_of_a_row_stands_in_the_log(database: Database, tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_an_expiry_is_not_called_erased_while_the_log_names_its_files(
         cold.one()
         cold.keeper.archive.expire()
         age(cold)
-        for place in (cold.folder / "cold" / "person" / "_delta_log").iterdir():
-            os.utime(place)
+        for path in (cold.folder / "cold" / "person" / "_delta_log").iterdir():
+            os.utime(path)
         [tidied] = cold.keeper.archive.tidy()
         assert (tidied.files > 0, tidied.erased) == (True, ())
 
@@ -148,7 +148,7 @@ def test_readers_of_delta_lake_read_a_trimmed_log(sqlite_database: SqliteDatabas
         age(cold)
         folder = str(cold.folder / "cold" / "person")
         cold.keeper.archive.tidy()
-        assert sorted(place.name for place in Path(folder, "_delta_log").iterdir()) == [
+        assert sorted(path.name for path in Path(folder, "_delta_log").iterdir()) == [
             "00000000000000000001.checkpoint.parquet",
             "00000000000000000001.json",
             "_last_checkpoint",

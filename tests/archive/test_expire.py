@@ -16,14 +16,15 @@ import pytest
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, PACE, Cold, cold_keeper, events
 from archive.inline import InlineExecutor, without_spark
 from servers import Database, SqliteDatabase
-from wane._archive import files, upkeep
-from wane._archive import rewrite as rewriting
-from wane._archive.cold_table import ColdTable
+from wane._archive.delta import files
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.maintenance import rewrite as rewriting
+from wane._archive.maintenance import upkeep
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, WrongArgument
 from wane.events import HardDeleted
 
-KEPT = CONTRACT.replace('keep = "forever"', 'keep = "200d"')
+EXPIRING = CONTRACT.replace('keep = "forever"', 'keep = "200d"')
 ROWS = 100
 GOING = set(range(1, 50))
 """These are older than 200 days: some of a month that is due as a whole, the others of one that is due in part."""
@@ -53,7 +54,7 @@ def reads(ids: set[int]) -> list[int]:
 
 
 @contextmanager
-def archived(database: Database, folder: Path, contract: str = KEPT) -> Iterator[Cold]:
+def archived(database: Database, folder: Path, contract: str = EXPIRING) -> Iterator[Cold]:
     old_events(database)
     with cold_keeper(database, folder, contract) as cold:
         assert cold.one().outcome is Outcome.DONE
@@ -64,7 +65,7 @@ def archived(database: Database, folder: Path, contract: str = KEPT) -> Iterator
 
 @pytest.mark.on_spark
 @pytest.mark.sampled("sqlite")
-def test_rows_that_were_kept_long_enough_go_with_what_left_with_them(database: Database, tmp_path: Path) -> None:
+def test_rows_past_their_window_go_with_what_left_with_them(database: Database, tmp_path: Path) -> None:
     with archived(database, tmp_path) as cold:
         before = {row["id"]: row for row in cold.archived()}
         [shown] = cold.keeper.archive.expire(dry_run=True)
@@ -145,7 +146,7 @@ def test_a_hold_of_a_row_that_is_nowhere_is_refused(sqlite_database: SqliteDatab
 def test_a_hold_that_is_placed_meanwhile_counts(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wane._archive.upkeep import Upkeep
+    from wane._archive.maintenance.upkeep import Upkeep
 
     with archived(database, tmp_path) as cold:
         planned = Upkeep.plan
@@ -162,7 +163,7 @@ def test_a_hold_that_is_placed_meanwhile_counts(
         assert cold.cold() == sorted(set(range(1, ROWS + 1)) - GOING | {5})
 
 
-def test_what_an_unfinished_sweep_wrote_is_left_alone(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_what_an_unfinished_sweep_wrote_is_unchanged(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     with archived(sqlite_database, tmp_path) as cold:
         more_events(sqlite_database, range(1001, 1011))
         cold.at["committed"] = lambda: cold.keeper.disable("event")
@@ -217,7 +218,7 @@ def test_followers_that_two_tables_share_go_with_their_own_rows_only(
         [(50_000 + n, n) for n in range(1, 6)],
     )
     contract = (
-        KEPT
+        EXPIRING
         + """
 [archive.deed]
 keep = "forever"
@@ -231,11 +232,11 @@ then = "archive"
 with = ["event_read.deed_id"]
 """
     )
-    contract = contract.replace("[spark]", "", 1).replace("range_rows = 60\nlease_seconds = 5\n", "", 1)
-    with cold_keeper(database, tmp_path, contract + "[spark]\nrange_rows = 60\nlease_seconds = 5\n") as cold:
+    contract = contract.replace("[spark]", "", 1).replace("range_rows = 60\nlease_seconds = 60\n", "", 1)
+    with cold_keeper(database, tmp_path, contract + "[spark]\nrange_rows = 60\nlease_seconds = 60\n") as cold:
         assert {rule.outcome for rule in cold.run().rules} == {Outcome.DONE}
-        [done, kept] = cold.keeper.archive.expire()
-        assert (done.outcome, kept.cutoff) == (Outcome.DONE, None)
+        [done, endless] = cold.keeper.archive.expire()
+        assert (done.outcome, endless.cutoff) == (Outcome.DONE, None)
         left = set(range(1, ROWS + 1)) - GOING
         assert cold.cold("event_read") == sorted([*reads(left), *(50_000 + n for n in range(1, 6))])
 
@@ -250,7 +251,7 @@ outbox = {{ table = "outbox", columns = {{ id = "{{uuid}}", kind = "{{name}}", r
 [excused]
 outbox = {{ elsewhere = "the application reads it" }}
 """
-    with archived(database, tmp_path, KEPT + outbox) as cold:
+    with archived(database, tmp_path, EXPIRING + outbox) as cold:
         [(kind, rows, body)] = database.query("SELECT kind, rows, body FROM outbox")
         assert (kind, rows, json.loads(body)["sweep"]) == ("system/event_archived", ROWS, 1)
         cold.keeper.archive.expire()
@@ -271,7 +272,7 @@ outbox = {{ table = "outbox", columns = {{ id = "{{now_ms}}", kind = "{{name}}" 
 [excused]
 outbox = {{ elsewhere = "the application reads it" }}
 """
-    with archived(sqlite_database, tmp_path, KEPT + outbox) as cold:
+    with archived(sqlite_database, tmp_path, EXPIRING + outbox) as cold:
         [done] = cold.keeper.archive.expire()
         assert done.outcome is Outcome.FAILED
         assert "cannot be written to outbox" in done.message
@@ -279,7 +280,7 @@ outbox = {{ elsewhere = "the application reads it" }}
         assert cold.keeper.audit(kind="archive_expire") == []
 
 
-def test_what_an_unfinished_restore_brings_back_is_not_forgotten_meanwhile(
+def test_what_an_unfinished_restore_returns_is_not_forgotten_meanwhile(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
     with archived(sqlite_database, tmp_path) as cold:
@@ -306,10 +307,10 @@ def test_an_expiry_whose_files_cannot_be_trusted_changes_nothing(
             def run(self, task: Any, count: int, progress: object = None) -> Iterator[str]:
                 answers = list(super().run(task, count))
                 if task.func is rewriting._task:
-                    for place in (cold.folder / "cold").glob("event/*/expire-*.parquet"):
-                        rows = pq.ParquetFile(place).read()
+                    for path in (cold.folder / "cold").glob("event/*/expire-*.parquet"):
+                        rows = pq.ParquetFile(path).read()
                         at = rows.column_names.index("body")
-                        pq.write_table(rows.set_column(at, "body", pa.array(["forged"] * len(rows))), place)
+                        pq.write_table(rows.set_column(at, "body", pa.array(["forged"] * len(rows))), path)
                 yield from answers
 
         without_spark(monkeypatch, Forging)

@@ -17,10 +17,10 @@ from deltalake import DeltaTable
 
 from archive.cold import cold_keeper, conserve, events
 from servers import Database
-from wane._archive.cold_table import ColdTable
-from wane._archive.files import ColdFile, Replacement
-from wane._archive.files import replace as replace_files
-from wane._archive.removal import GoneCopies, remove_copies
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.files import ColdFile, Replacement
+from wane._archive.delta.files import replace as replace_files
+from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._leases import Lease
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy

@@ -12,9 +12,9 @@ import pytest
 
 from archive.cold import cold_keeper, events
 from servers import Database
-from wane._archive.cold_table import LOG, ColdTable
-from wane._archive.paths import children
-from wane._archive.removal import GoneCopies, remove_copies
+from wane._archive.delta.cold_table import LOG, ColdTable
+from wane._archive.delta.paths import children
+from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._leases import Lease
 
 LEASE = Lease("archive event", "one", 1, datetime(2030, 1, 1, tzinfo=UTC))

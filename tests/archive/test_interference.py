@@ -11,7 +11,7 @@ import pytest
 
 from archive.cold import CONTRACT, OLD_MS, Cold, cold_keeper, conserve, events
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane._archive.evict import Eviction
+from wane._archive.pipeline.evict import Eviction
 from wane._prune.sweep import Outcome
 from wane.errors import TimedOut
 
@@ -103,8 +103,8 @@ def test_whatever_the_application_does_every_row_exists_exactly_once(
             for number, row in rows.items():
                 if number in deleted[table]:
                     continue
-                places = [place[table][number] for place in (now_hot, now_cold) if number in place[table]]
-                assert places == [row], f"{table} {number}"
+                copies = [tier[table][number] for tier in (now_hot, now_cold) if number in tier[table]]
+                assert copies == [row], f"{table} {number}"
             # What the application deleted is nowhere, or archived as it was when it was copied.
             assert set(now_cold[table]) - set(rows) <= deleted[table]
             assert not set(now_hot[table]) - set(rows)
@@ -175,7 +175,7 @@ def test_a_writer_who_was_replaced_changes_nothing(database: Database, tmp_path:
         assert [status.state for status in cold.keeper.archive.status()] == ["done"]
 
 
-def test_a_writer_who_was_replaced_brings_no_stale_copy_back(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_replaced_writer_restores_no_stale_copy(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     database = sqlite_database
     events(database, 30)
     ever = {"event": {number for (number,) in database.query("SELECT id FROM event")}}

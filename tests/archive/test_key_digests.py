@@ -11,8 +11,8 @@ import pytest
 
 from archive.copying import bound, copied, workers
 from servers import Database
-from wane._archive import content
-from wane._archive.types import SAMPLED_EVERY, SqlNumber, key_digest
+from wane._archive.rows import content
+from wane._archive.rows.types import SAMPLED_EVERY, SqlNumber, key_digest
 from wane._db import open_store
 from wane._db.url import resolve_url
 

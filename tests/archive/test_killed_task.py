@@ -1,4 +1,4 @@
-"""A task's process is killed in the middle of reading: Spark runs the task again, and the archive has every row once."""
+"""A task's process is killed in the middle of reading, or of evicting: Spark runs it again, and every row is in the archive once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from archive.cold import PATIENCE_SECONDS, cold_keeper, events
+from archive.test_evictors import SEVERAL
+from archive.test_plain_rows import fill
 from races.racing import Background
-from servers import Database
-from wane._archive.session import session
+from servers import Database, PostgresDatabase
+from wane._archive.pipeline import evictors
+from wane._archive.spark.session import session
 from wane._prune.sweep import Outcome
 
 ROWS = 130
@@ -32,8 +35,8 @@ def processes() -> dict[int, tuple[int, bytes]]:
     return found
 
 
-def at_work(database: Database) -> list[int]:
-    """The processes that run tasks of this process's Spark, if one of them is in the middle of reading."""
+def at_work(database: Database, name: str = "wane archive") -> list[int]:
+    """The processes that run tasks of this process's Spark, if one of them is in the middle of its work."""
     known = processes()
     family = {os.getpid()}
     while more := {one for one, (parent, _) in known.items() if parent in family} - family:
@@ -45,7 +48,9 @@ def at_work(database: Database) -> list[int]:
     else:
         reading = bool(
             database.query(
-                "SELECT 1 FROM pg_stat_activity WHERE application_name = 'wane archive' AND wait_event_type = 'Lock'"
+                "SELECT 1 FROM pg_stat_activity WHERE application_name = ? AND wait_event_type = 'Lock'"
+                " AND datname = current_database()",
+                (name,),
             )
         )
     return workers if reading else []
@@ -86,3 +91,39 @@ def test_a_killed_task_is_run_again_and_no_row_is_copied_twice(database: Databas
         assert done.evicted["event"] == ROWS
         assert cold.cold() == list(range(1, ROWS + 1))
         assert len(cold.cold("event_read")) == len(set(cold.cold("event_read")))
+
+
+@pytest.mark.on_spark
+def test_a_killed_task_that_evicts_is_run_again_and_goes_on(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tasks are killed while they wait for a lock that the application holds; ranges that had left stay finished."""
+    monkeypatch.setattr(evictors, "ROWS_EACH", 1)
+    fill(postgres_database)
+    held, go = threading.Event(), threading.Event()
+    with cold_keeper(postgres_database, tmp_path, SEVERAL) as cold, closing(postgres_database.connect()) as other:
+
+        def hold() -> None:
+            other.execute("BEGIN")
+            other.execute("LOCK TABLE event IN EXCLUSIVE MODE")
+            held.set()
+            assert go.wait(PATIENCE_SECONDS)
+
+        session(cold.keeper.contract.spark)
+        cold.at["committed"] = hold
+        running = Background(cold.one)
+        assert held.wait(PATIENCE_SECONDS)
+        go.set()
+        killed: list[int] = []
+        while running.running and not killed:
+            killed = at_work(postgres_database, "wane")
+            time.sleep(0.005)
+        for process in killed:
+            os.kill(process, signal.SIGKILL)
+        other.execute("ROLLBACK")
+        done = running.result(PATIENCE_SECONDS)
+        assert killed
+        assert (done.outcome, done.evicted, done.stale) == (Outcome.DONE, {"event": 100}, 0), done.message
+        assert (cold.hot(), cold.cold()) == ([], list(range(1, 101)))
+        entries = cold.keeper.audit(kind="archive")
+        assert [entry.counts["event"] for entry in entries] == [20] * 5

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
-from wane._archive.cold_table import ColdTable
+from wane._archive.delta.cold_table import ColdTable
 from wane._prune.sweep import Outcome
 from wane._sqlfunctions import install
 from wane.errors import ArchiveError
@@ -42,8 +42,8 @@ def on_disk(cold: Cold) -> set[Path]:
 
 
 def age(cold: Cold) -> None:
-    for place in on_disk(cold):
-        os.utime(place, (LONG_AGO, LONG_AGO))
+    for path in on_disk(cold):
+        os.utime(path, (LONG_AGO, LONG_AGO))
 
 
 def deleted(cold: Cold) -> None:
@@ -92,8 +92,8 @@ def test_a_log_that_lost_a_commit_is_noticed_and_nothing_is_erased(
         assert "from a backup" in run.message
         assert {one.outcome for one in archive.expire()} == {Outcome.FAILED}
         for dry_run in (True, False):
-            tended: list[Any] = [*archive.compact(table, dry_run=dry_run), *archive.tidy(table, dry_run=dry_run)]
-            for done in tended:
+            maintained: list[Any] = [*archive.compact(table, dry_run=dry_run), *archive.tidy(table, dry_run=dry_run)]
+            for done in maintained:
                 assert (done.outcome, done.files) == (Outcome.FAILED, 0)
         with pytest.raises(ArchiveError, match="from a backup"):
             archive.restore("event", where="id = 3")
@@ -133,7 +133,7 @@ def test_lost_sweeps_are_committed_again(database: Database, tmp_path: Path, cop
         ever["event_read"] |= {n * 10 + m for n in range(500, 510) for m in range(n % 3)}
         cold.one()
         # All but the commits that made the tables.
-        before = {place: place.read_bytes() for place in (tmp_path / "cold").glob("*/_delta_log/*.json")}
+        before = {path: path.read_bytes() for path in (tmp_path / "cold").glob("*/_delta_log/*.json")}
         for table in ("event", "event_read"):
             for commit in sorted(log(cold, table).glob("*.json"))[1:]:
                 commit.unlink()
@@ -146,7 +146,7 @@ def test_lost_sweeps_are_committed_again(database: Database, tmp_path: Path, cop
         assert [event for event in cold.events[reported:] if type(event).__name__ != "ArchiveProgress"] == []
         conserve(cold, ever, done=True)
         if copied:
-            assert {place: place.read_bytes() for place in (tmp_path / "cold").glob("*/_delta_log/*.json")} == before
+            assert {path: path.read_bytes() for path in (tmp_path / "cold").glob("*/_delta_log/*.json")} == before
         [entry] = cold.keeper.audit(kind="archive_repair")
         assert entry.inputs["sweeps"] == [1, 2]
         assert cold.keeper.check_live() == []
@@ -208,7 +208,7 @@ def test_entries_are_not_written_over_commits_of_others(sqlite_database: SqliteD
         other = last(cold).read_bytes()
         [repaired] = cold.keeper.archive.repair()
         assert (repaired.sweeps, repaired.written_back) == ((2, 3), 0)
-        assert other in [place.read_bytes() for place in log(cold).glob("*.json")]
+        assert other in [path.read_bytes() for path in log(cold).glob("*.json")]
         assert cold.cold() == [*range(1, 21), 500, 600]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,18 @@ import pytest
 
 from archive import inline
 from archive.cold import OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
-from archive.inline import ForkedExecutor
+from archive.inline import InlineExecutor
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane._archive import unique
-from wane._archive.cold_table import ColdTable
-from wane._archive.extract import copy_ranges
-from wane._archive.removal import GoneCopies, remove_copies
-from wane._archive.unique import copied_twice
-from wane._archive.verify import FileJob
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.pipeline import unique
+from wane._archive.pipeline.extract import copy_ranges
+from wane._archive.pipeline.removal import GoneCopies, remove_copies
+from wane._archive.pipeline.unique import copied_twice
+from wane._archive.pipeline.verify import FileJob
+from wane._archive.spark.connect import exported_snapshot, source_of
+from wane._archive.spark.reader import open_reader
+from wane._db import open_store
+from wane._db.url import resolve_url
 from wane._prune.sweep import Outcome
 
 pytestmark = [pytest.mark.timeout(120)]
@@ -53,7 +58,7 @@ class Copying:
     def run(self, task: Callable[[int], str], count: int) -> Iterator[str]:
         self.tasks.append(count)
         for done, number in enumerate(list(range(count))[:: -1 if self.backwards else 1], 1):
-            answer = inline.fork(task, number)
+            answer = inline.call(task, number)
             if (act := self.after.pop(done, None)) is not None:
                 act()
             yield answer
@@ -63,7 +68,7 @@ class Copying:
 def copying(monkeypatch: pytest.MonkeyPatch) -> Copying:
     copying = Copying()
 
-    class Copier(ForkedExecutor):
+    class Copier(InlineExecutor):
         def run(self, task: Any, count: int, progress: object = None) -> Iterator[str]:
             return copying.run(task, count) if task.func is copy_ranges else super().run(task, count)
 
@@ -146,6 +151,21 @@ def test_all_tasks_of_a_copy_read_one_state_of_the_database(
         # SQLite has no snapshot to share: a copy with a row in it twice is thrown away, and one task reads everything.
         assert copying.tasks == ([3] if database.store == "postgres" else [3, 1])
         assert (5 in cold.hot()) == (database.store == "postgres")
+
+
+def test_a_type_that_is_newer_than_the_last_snapshot_is_read_like_any_other(
+    postgres_database: PostgresDatabase,
+) -> None:
+    """Readers of one snapshot share what the driver found in the catalogs, and those of two do not."""
+    with open_store(resolve_url(postgres_database.url)) as store:
+        for kind in ("mood", "humour"):
+            postgres_database.execute(f"CREATE TYPE {kind} AS ENUM ('good')")
+            with exported_snapshot(store) as snapshot:
+                source = replace(source_of(store), snapshot=snapshot)
+                for _ in range(2):
+                    with open_reader(source) as reader:
+                        [batch] = reader.batches(f"SELECT 'good'::public.{kind} AS felt", "SELECT 1")
+                    assert batch["felt"].to_pylist() == ["good"]
 
 
 def test_a_copy_that_was_cut_short_goes_on_with_what_is_missing(
@@ -327,17 +347,17 @@ def test_keys_are_compared_over_all_files_however_many_tasks_share_them(
     monkeypatch.setattr(unique, "KEYS_AT_ONCE", at_once)
 
     def written(number: int, part: int, keys: list[str]) -> FileJob:
-        place = tmp_path / f"{part}-{number}.parquet"
-        pq.write_table(pa.table({"_key": pa.array(keys, pa.string())}), place)
-        return FileJob(number, part, str(place), len(keys), [])
+        path = tmp_path / f"{part}-{number}.parquet"
+        pq.write_table(pa.table({"_key": pa.array(keys, pa.string())}), path)
+        return FileJob(number, part, str(path), len(keys), [])
 
     first = [f'["{n}"]' for n in range(40)]
     other = [f'["{n}"]' for n in range(40, 80)]
     apart = [written(0, 0, first), written(1, 0, other), written(0, 1, first), written(1, 1, other)]
-    assert copied_twice(ForkedExecutor(), apart) is None
+    assert copied_twice(InlineExecutor(), apart) is None
     again = [*apart[:3], written(2, 1, [*other, '["17"]'])]
-    assert copied_twice(ForkedExecutor(), again) == (1, '["17"]')
-    assert copied_twice(ForkedExecutor(), [written(3, 0, ["", "é", ""]), written(4, 0, ["é"])]) == (0, "")
+    assert copied_twice(InlineExecutor(), again) == (1, '["17"]')
+    assert copied_twice(InlineExecutor(), [written(3, 0, ["", "é", ""]), written(4, 0, ["é"])]) == (0, "")
 
 
 def test_a_copy_leaves_the_archive_by_its_key_and_version(tmp_path: Path) -> None:

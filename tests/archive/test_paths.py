@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from archive.cold import CONTRACT, PACE, cold_keeper, events
-from archive.test_expire import KEPT, old_events
+from archive.page_cache import folder_on_disk, resident_pages
+from archive.test_expire import EXPIRING, old_events
 from archive.test_upkeep import age, everything, files, on_disk
 from servers import SqliteDatabase
-from wane._archive.cold_table import folder_of
+from wane._archive.delta.cold_table import folder_of
+from wane._archive.delta.paths import sync_file
+from wane._archive.maintenance import compact
+from wane._archive.pipeline import extract
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError, ContractError
 
@@ -21,7 +28,7 @@ def test_an_archive_with_a_special_path_lives_its_whole_life(sqlite_database: Sq
     folder = tmp_path / "My Project #1 ü u\u0308 %o a?b {c,d} *e* : $f &'\"`~;=@<>,!"
     folder.mkdir()
     old_events(sqlite_database)
-    with cold_keeper(sqlite_database, folder, KEPT) as cold:
+    with cold_keeper(sqlite_database, folder, EXPIRING) as cold:
         done = cold.one()
         assert (done.outcome, done.evicted["event"]) == (Outcome.DONE, 100)
         archive = cold.keeper.archive
@@ -58,7 +65,7 @@ def test_a_path_that_delta_lake_cannot_have_is_refused(
         cold_keeper(sqlite_database, folder),
     ):
         raise AssertionError("it was opened")
-    assert [place.name for place in folder.iterdir()] == ["wane.toml"]
+    assert [path.name for path in folder.iterdir()] == ["wane.toml"]
     with pytest.raises(ArchiveError, match="which Delta Lake cannot have in a path"):
         folder_of("cold", folder)
 
@@ -91,3 +98,45 @@ def test_a_variable_that_is_not_set_is_never_an_empty_text(
         folder_of("${WANE_TEST_ROOT}/cold", tmp_path)
     monkeypatch.setenv("WANE_TEST_ROOT", str(tmp_path / "there"))
     assert folder_of("${WANE_TEST_ROOT}/cold", tmp_path) == tmp_path / "there" / "cold"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with folder_on_disk(tmp_path) as folder:
+        yield folder
+
+
+def test_what_was_written_is_read_from_the_disk_next(disk: Path) -> None:
+    content, path = os.urandom(1_000_000), disk / "written"
+    with path.open("xb") as sink:
+        sink.write(content)
+        sync_file(path, sink)
+        assert resident_pages(path) == 0
+    assert path.read_bytes() == content
+    assert resident_pages(path) > 0, "it was read"
+
+
+def test_what_spark_wrote_is_read_from_the_disk_next(disk: Path) -> None:
+    content, part = os.urandom(1_000_000), disk / "part-00000.parquet"
+    part.write_bytes(content)
+    assert compact._moved(disk, part, "_month=2026-01/compact.parquet") == "_month=2026-01/compact.parquet"
+    moved = disk / "_month=2026-01" / "compact.parquet"
+    assert resident_pages(moved) == 0
+    assert moved.read_bytes() == content
+
+
+def test_every_file_of_a_sweep_is_read_back_from_the_disk(
+    sqlite_database: SqliteDatabase, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resident = {}
+
+    def synced(path: Path, sink: Any) -> None:
+        sync_file(path, sink)
+        resident[path.name] = resident_pages(path)
+
+    monkeypatch.setattr(extract, "sync_file", synced)
+    events(sqlite_database, 100)
+    with cold_keeper(sqlite_database, disk) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        assert {Path(one).name for one in (*files(cold), *files(cold, "event_read"))} <= resident.keys()
+    assert set(resident.values()) == {0}

@@ -33,9 +33,13 @@ def test_due_rows_move_with_their_followers_and_everything_else_stays(database: 
         } == rows
         assert {row["id"]: (row["id"], row["event_id"], row["who"]) for row in cold.archived("event_read")} == reads
         assert all(row["_month"] for row in cold.archived("event_read"))
-        [entry] = cold.keeper.audit(kind="archive")
-        assert (entry.table, entry.rule, entry.counts, entry.actor) == ("event", "cold", done.evicted, "tester")
-        assert entry.batches > 5
+        entries = cold.keeper.audit(kind="archive")
+        assert {(entry.table, entry.rule, entry.actor) for entry in entries} == {("event", "cold", "tester")}
+        ranges = [(entry.inputs["sweep"], entry.inputs["range"], entry.counts["event"]) for entry in entries]
+        assert sorted(ranges) == [(1, 0, 60), (1, 1, 60), (1, 2, 60), (1, 3, 20)]
+        assert {table: sum(entry.counts[table] for entry in entries) for table in done.evicted} == done.evicted
+        assert all(set(entry.counts) == set(done.evicted) for entry in entries)
+        assert all(entry.batches > 1 for entry in entries)
         states = [event.state for event in cold.events if isinstance(event, ArchiveStep)]
         assert states == ["planned", "written", "verified", "committed", "evicted", "done"]
         [reported] = [event for event in cold.events if isinstance(event, RowsArchived)]
@@ -58,15 +62,15 @@ def test_later_sweeps_add_to_the_archive_and_are_proven_by_samples(database: Dat
     events(database, 70)
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
-        insert_events(database, range(300, 500))
+        insert_events(database, range(900, 1_100))
         assert cold.one().archived["event"] == 200
         assert [status.strict for status in cold.keeper.archive.status()] == [False, True]
-        assert cold.cold() == [*range(1, 71), *range(300, 500)]
+        assert cold.cold() == [*range(1, 71), *range(900, 1_100)]
         assert cold.one(strict=True).outcome is Outcome.DONE
         [rows, reads] = cold.keeper.archive.tables()
         assert (rows.table, rows.rows) == ("event", 270)
-        assert rows.oldest_month is not None
-        assert rows.oldest_month < str(rows.newest_month)
+        months = {row["_month"] for row in cold.archived()}
+        assert (rows.oldest_month, rows.newest_month) == (min(months), max(months))
         assert reads.rows == len(cold.archived("event_read"))
         assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
 
@@ -100,7 +104,7 @@ def test_rows_can_be_asked_for(database: Database, tmp_path: Path) -> None:
         assert sorted(tuple(row) for row in found) == [(n, f"body {n} \U0001f600") for n in (3, 4, 5)]
         assert cold.keeper.archive.query("event_read").count() == len(cold.archived("event_read"))
         assert cold.keeper.archive.query("event", limit=2).count() == 2
-        with pytest.raises(WrongArgument, match="cannot be asked that"):
+        with pytest.raises(WrongArgument, match="the archive has no column"):
             cold.keeper.archive.query("event", where="no_such_column = 1")
         with pytest.raises(WrongArgument, match="no rule archives"):
             cold.keeper.archive.query("event_guard")
@@ -161,23 +165,6 @@ def insert_events_with_note(database: Database, number: int) -> None:
     database.execute("INSERT INTO event VALUES (?, 'done', ?, 'x', 1, 'noted')", (number, OLD_MS + number))
 
 
-@pytest.mark.parametrize("change", ["DROP COLUMN body", "RENAME COLUMN body TO content"])
-def test_any_other_change_of_a_table_is_refused_before_anything_moves(
-    database: Database, tmp_path: Path, change: str
-) -> None:
-    events(database, 5)
-    with cold_keeper(database, tmp_path) as cold:
-        cold.one()
-    database.execute(f"ALTER TABLE event {change}")
-    database.execute(f"INSERT INTO event VALUES (7, 'done', {OLD_MS}, {'1' if 'DROP' in change else 'NULL, 1'})")
-    with cold_keeper(database, tmp_path) as cold:
-        done = cold.one()
-        assert done.outcome is Outcome.FAILED
-        assert "has no column 'body' any more" in done.message
-        assert 7 in cold.hot()
-        assert len(cold.cold()) == 5
-
-
 def test_flags_gate_it(database: Database, tmp_path: Path) -> None:
     events(database, 100)
     ever = {"event": set(cold_ids(database)), "event_read": set(cold_ids(database, "event_read"))}
@@ -213,7 +200,7 @@ def cold_ids(database: Database, table: str = "event") -> list[int]:
     return [number for (number,) in database.query(f"SELECT id FROM {table}")]
 
 
-def test_an_append_only_table_is_left_alone(database: Database, tmp_path: Path) -> None:
+def test_an_append_only_table_is_unchanged(database: Database, tmp_path: Path) -> None:
     events(database, 5)
     with cold_keeper(
         database,

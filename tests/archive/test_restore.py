@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 from archive.cold import CONTRACT, NOW_MS, OLD_MS, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.inline import InlineExecutor, stage
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane._archive import loading
-from wane._archive import restore as restoring
-from wane._archive.connect import opened
-from wane._archive.dialects import archive_dialect
 from wane._archive.journal import Journal
-from wane._archive.journal_restore import RestoreJournal
-from wane._archive.loading import load_piece
 from wane._archive.model import Restored
+from wane._archive.restore import loading
+from wane._archive.restore import restore as restoring
+from wane._archive.restore.journal import RestoreJournal
+from wane._archive.restore.loading import load_piece
+from wane._archive.rows.dialects import archive_dialect
+from wane._archive.spark.connect import opened
 from wane._check.cover import uncovered
 from wane._check.propose import propose
 from wane._cli import app
@@ -347,8 +347,8 @@ def test_columns_that_came_later_get_what_new_rows_get(database: Database, tmp_p
             cold.keeper.release_hold(hold.id)
         cold.one()
         database.execute("ALTER TABLE event DROP COLUMN note")
-    with cold_keeper(database, tmp_path) as cold, pytest.raises(ArchiveError, match=r"event\.note is gone"):
-        back(cold, where="id = 1")
+    with cold_keeper(database, tmp_path) as cold:
+        assert back(cold, where="id = 1").left_out == {"event.note": 1}
 
 
 def test_one_restore_or_sweep_works_on_a_table_at_a_time(database: Database, tmp_path: Path) -> None:
@@ -477,11 +477,11 @@ def test_a_restore_that_lost_its_lease_changes_nothing_more(
             lose()
             return found
 
-        bring = restoring._Restore._load
+        load = restoring._Restore._load
 
         def loading(this: Any, *arguments: Any) -> None:
             lose()
-            bring(this, *arguments)
+            load(this, *arguments)
 
         if when == "chosen":
             monkeypatch.setattr(InlineExecutor, "stage", staged)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from archive.cold import CONTRACT, STAYING, Cold, cold_keeper, events, insert_events
-from archive.test_expire import GOING, KEPT, ROWS, archived, more_events
+from archive.test_expire import EXPIRING, GOING, ROWS, archived, more_events
 from servers import Database, SqliteDatabase
-from wane._archive import executor
+from wane._archive.maintenance.compact import Compaction
 from wane._archive.scheduled import ScheduledArchive
+from wane._archive.spark import executor
 from wane._db.transaction import Transaction
 from wane._prune.sweep import Outcome
 from wane._schedule import Ran
@@ -102,7 +103,7 @@ def test_a_run_by_hand_and_an_unfinished_sweep_do_not_wait(sqlite_database: Sqli
 
 @pytest.mark.frames_on_spark
 def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
-    with archived(sqlite_database, tmp_path, KEPT + "[upkeep]\nfiles = 2\n") as cold:
+    with archived(sqlite_database, tmp_path, EXPIRING + "[upkeep]\nfiles = 2\n") as cold:
         assert run(cold).failures == 0
         left = sorted(set(range(1, ROWS + 1)) - GOING)
         assert cold.cold() == left
@@ -121,7 +122,7 @@ def test_a_worker_lets_the_archive_expire_once_in_a_while(sqlite_database: Sqlit
 def test_a_step_of_maintenance_that_fails_stops_no_other(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with archived(sqlite_database, tmp_path, KEPT + "[upkeep]\nfiles = 2\n") as cold:
+    with archived(sqlite_database, tmp_path, EXPIRING + "[upkeep]\nfiles = 2\n") as cold:
         with monkeypatch.context() as patch:
             patch.setattr(
                 executor.SparkExecutor, "spark", _no_spark
@@ -134,10 +135,30 @@ def test_a_step_of_maintenance_that_fails_stops_no_other(
                 assert failed, done
                 assert all("no Spark" in message for message in failed)
                 assert len([event for event in cold.events if isinstance(event, RuleFailed)]) == len(failed)
-                tended = [event for event in cold.events if isinstance(event, ArchiveMaintained)]
-                assert [event.table for event in tended if event.action == "tidy"] == ["event_read", "event"]
+                maintained = [event for event in cold.events if isinstance(event, ArchiveMaintained)]
+                assert [event.table for event in maintained if event.action == "tidy"] == ["event_read", "event"]
         done = work(cold, scheduled=scheduled)
         assert [one.outcome for one in done] == [Outcome.DONE]
+        assert cold.cold() == sorted(set(range(1, ROWS + 1)) - GOING)
+
+
+def test_a_step_of_maintenance_that_fails_unexpectedly_stops_no_other(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise KeyError("a mistake of ours\nand a page of Java")
+
+    monkeypatch.setattr(Compaction, "compact", broken)
+    with archived(database, tmp_path, EXPIRING) as cold:
+        scheduled = ScheduledArchive(cold.keeper.contract)
+        for _ in range(2):  # Again in the next window, and not the next day.
+            cold.events.clear()
+            failed = [one.message for one in work(cold, scheduled=scheduled) if one.outcome is Outcome.FAILED]
+            assert len(failed) == 2, "one for each table of the archive"
+            assert all("KeyError" in message and "a mistake of ours" in message for message in failed)
+            assert len([event for event in cold.events if isinstance(event, RuleFailed)]) == 2
+            maintained = [event for event in cold.events if isinstance(event, ArchiveMaintained)]
+            assert [event.table for event in maintained if event.action == "tidy"] == ["event_read", "event"]
         assert cold.cold() == sorted(set(range(1, ROWS + 1)) - GOING)
 
 
@@ -219,7 +240,7 @@ def test_a_worker_that_is_reported_to_stop_stops(sqlite_database: SqliteDatabase
         assert len(cold.hot()) == 100 + len(STAYING)
 
 
-def test_who_archives_by_hand_meanwhile_is_let_alone(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_manual_archive_run_is_not_disturbed(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 20)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         seen: list[Any] = []

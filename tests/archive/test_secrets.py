@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from archive.cold import cold_keeper, events
-from wane._archive import session
-from wane._archive.reader import Source, fetch, open_reader
-from wane._archive.secret import task_source
+from wane._archive.spark import session
+from wane._archive.spark.reader import Source, fetch, open_reader
+from wane._archive.spark.secret import task_source
 from wane._contract.settings import SparkSettings
 from wane._prune.sweep import Outcome
 from wane.errors import Unreachable

@@ -12,12 +12,13 @@ import pytest
 
 from archive.cold import Cold, cold_keeper, events
 from servers import SqliteDatabase
-from wane._archive import archived_holds
-from wane._archive.cold_table import ColdTable
-from wane._archive.comparison import groups
-from wane._archive.plain_condition import PlainCondition
-from wane._archive.skipping import all_files, key_condition, kinds_of, without_others
-from wane._archive.staging import Choice
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.comparison import groups
+from wane._archive.delta.files import ColdFile
+from wane._archive.maintenance import archived_holds
+from wane._archive.query.plain_condition import PlainCondition
+from wane._archive.query.skipping import FileToRead, all_files, key_condition, kinds_of, without_others
+from wane._archive.query.staging import Choice
 from wane._contract.settings import SparkSettings
 from wane.errors import Unproven
 
@@ -106,6 +107,16 @@ def test_a_file_that_is_not_as_the_log_has_it_is_read(cold: Cold) -> None:
     assert 1_001 in read(cold, key_condition([{"id": "1"}], {"id": "long"}))
     with pytest.raises(Unproven, match="cannot be trusted"):
         cold.keeper.archive.read("event", where="id = 1")
+
+
+def test_a_key_among_a_thousand_files_reads_one(tmp_path: Path) -> None:
+    files = []
+    for number in range(1_000):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"id": [number * 10, number * 10 + 9]}), path)
+        files.append(FileToRead(path, ColdFile(path.name, "2026-01", 2, path.stat().st_size, (1, 1))))
+    [found] = without_others(files, key_condition([{"id": "7004"}], {"id": "long"}))
+    assert found.path.name == "700.parquet"
 
 
 @pytest.mark.frames_on_spark

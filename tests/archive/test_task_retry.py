@@ -16,9 +16,9 @@ import pytest
 from archive.cold import cold_keeper, conserve, events
 from races.racing import Background, await_true
 from servers import Database, SqliteDatabase
-from wane._archive.executor import SparkExecutor
-from wane._archive.failure import TransientFailure, answering, answers
-from wane._archive.session import session
+from wane._archive.delta.failure import TransientFailure, answering, answers
+from wane._archive.spark.executor import SparkExecutor
+from wane._archive.spark.session import session
 from wane._contract.settings import SparkSettings
 from wane._db.sqlite import digests
 from wane._prune.sweep import Outcome

@@ -241,13 +241,6 @@ def test_a_type_that_would_lose_something_is_refused_by_name(
         assert bound(store_, {name: "text"}).parts[0].shape[-1] == [name, "string"]
 
 
-@pytest.mark.parametrize("name", ["_key", "_Month", "a b", "x=y"])
-def test_a_name_that_the_archive_cannot_have_is_refused(sqlite_database: SqliteDatabase, name: str) -> None:
-    sqlite_database.execute(f'CREATE TABLE t (id integer PRIMARY KEY, at_ms bigint NOT NULL, "{name}" text)')
-    with open_store(resolve_url(sqlite_database.url)) as store, pytest.raises(BindError, match="name that a column"):
-        bound(store)
-
-
 def test_names_that_differ_by_case_only_are_refused(types_database: PostgresDatabase) -> None:
     types_database.execute("DROP TABLE t")
     types_database.execute('CREATE TABLE t (id integer PRIMARY KEY, at_ms bigint NOT NULL, a text, "A" text)')

@@ -17,12 +17,12 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import Cold, cold_keeper, conserve, events, insert_events
-from archive.test_expire import KEPT, archived
+from archive.test_expire import EXPIRING, archived
 from archive.test_lost_commits import forget_copies
 from servers import Database, SqliteDatabase
-from wane._archive import compact
-from wane._archive.files import listing
-from wane._archive.upkeep import Upkeep
+from wane._archive.delta.files import listing
+from wane._archive.maintenance import compact
+from wane._archive.maintenance.upkeep import Upkeep
 from wane._async_keeper import AsyncKeeper
 from wane._prune.sweep import Outcome
 from wane.errors import WrongArgument
@@ -38,7 +38,7 @@ def files(cold: Cold, table: str = "event") -> list[str]:
 
 def on_disk(cold: Cold, table: str = "event") -> set[str]:
     folder = cold.folder / "cold" / table
-    return {str(place.relative_to(folder)) for place in folder.glob("_month=*/*")}
+    return {str(path.relative_to(folder)) for path in folder.glob("_month=*/*")}
 
 
 def everything(cold: Cold) -> dict[str, list[dict[str, Any]]]:
@@ -51,8 +51,8 @@ def everything(cold: Cold) -> dict[str, list[dict[str, Any]]]:
 def age(cold: Cold, table: str = "event") -> None:
     """Let everything in a table's log and folder have happened long ago."""
     folder = cold.folder / "cold" / table
-    for place in folder.glob("_month=*/*"):
-        os.utime(place, (LONG_AGO, LONG_AGO))
+    for path in folder.glob("_month=*/*"):
+        os.utime(path, (LONG_AGO, LONG_AGO))
     for entry in (folder / "_delta_log").glob("*.json"):
         lines = entry.read_text().splitlines()
         old = str(int(LONG_AGO * 1000))
@@ -174,7 +174,7 @@ def test_a_sweep_that_was_not_finished_goes_on_after_a_compaction(
 
 
 @pytest.mark.frames_on_spark
-def test_a_compaction_over_the_delete_of_another_writer_brings_nothing_back(
+def test_a_compaction_over_the_delete_of_another_writer_restores_nothing(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events(sqlite_database, 0)
@@ -222,13 +222,29 @@ def test_a_compaction_that_would_change_a_row_is_not_committed(
         assert (everything(cold), files(cold)) == (before, named)
 
 
+@pytest.mark.frames_on_spark
+def test_a_compaction_that_spark_refuses_to_sort_fails_alone(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 0)
+    june(sqlite_database, range(1, 101))
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        before, named = everything(cold), files(cold)
+        monkeypatch.setattr(compact.Compaction, "_order", lambda *_: ["no such column"])
+        [done, reads] = cold.keeper.archive.compact()
+        assert (done.outcome, reads.outcome) == (Outcome.FAILED, Outcome.DONE)
+        assert "compacting event failed on Spark" in done.message
+        assert (everything(cold), files(cold)) == (before, named)
+
+
 def test_two_do_not_write_to_one_archive(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     with archived(sqlite_database, tmp_path) as cold:
         insert_events(sqlite_database, range(2000, 2010))
         seen: list[Any] = []
 
         def second() -> None:
-            with cold_keeper(sqlite_database, tmp_path, KEPT) as other:
+            with cold_keeper(sqlite_database, tmp_path, EXPIRING) as other:
                 archive = other.keeper.archive
                 seen.extend([*archive.expire(), *archive.compact(), *archive.tidy()])
 
@@ -306,10 +322,10 @@ def test_files_that_nothing_needs_leave_the_disk_when_they_are_old(
 
 def outside_the_log(folder: Path) -> set[str]:
     """Everything but the archive's logs, whose old entries tidying replaces by a checkpoint."""
-    return {str(place) for place in folder.rglob("*") if "_delta_log" not in place.parts}
+    return {str(path) for path in folder.rglob("*") if "_delta_log" not in path.parts}
 
 
-def test_nothing_is_removed_that_anybody_may_need(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_nothing_is_removed_that_a_reader_may_need(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     with archived(sqlite_database, tmp_path) as cold:
         folder = cold.folder / "cold" / "event"
         month = folder / files(cold)[0].partition("/")[0]
@@ -329,8 +345,8 @@ def test_nothing_is_removed_that_anybody_may_need(sqlite_database: SqliteDatabas
         (month / "part-0.parquet").symlink_to(tmp_path / "precious.parquet")
         (folder / "_month=2020-01").symlink_to(month, target_is_directory=True)
         age(cold)
-        for place in [*folder.glob("inner/**/*.parquet"), folder / "README", tmp_path / "precious.parquet"]:
-            os.utime(place, (LONG_AGO, LONG_AGO))
+        for path in [*folder.glob("inner/**/*.parquet"), folder / "README", tmp_path / "precious.parquet"]:
+            os.utime(path, (LONG_AGO, LONG_AGO))
         was = outside_the_log(folder)
         [done] = cold.keeper.archive.tidy("event")
         assert (done.outcome, done.files) == (Outcome.DONE, 0), done.message
@@ -362,7 +378,7 @@ def test_no_time_at_all_is_refused(sqlite_database: SqliteDatabase, tmp_path: Pa
             cold.keeper.archive.compact(least_files=1)
 
 
-def test_another_databases_archive_is_left_alone(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_another_databases_archive_is_unchanged(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     with archived(sqlite_database, tmp_path) as cold:
         sqlite_database.execute("UPDATE wane_archive_origin SET origin = 'another'")
         before = on_disk(cold)

@@ -1,4 +1,4 @@
-"""`keeper.why` of a row that the archive has: where it is, and how to bring it back."""
+"""`keeper.why` of a row that the archive has: where it is, and how to restore it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from archive.cold import cold_keeper, events
 from servers import Database
 from wane._why.model import RowVerdict
 from wane.web import console
-from web.asking import asking
+from web.client import open_client
 
 
 def test_an_archived_row_names_its_file_and_how_to_restore_it(database: Database, tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_the_console_shows_the_archive(sqlite_database: Database, tmp_path: Path
     events(sqlite_database, 3)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         cold.one()
-        with asking(console(cold.keeper.contract)) as ask:
+        with open_client(console(cold.keeper.contract)) as ask:
             page = ask.get("/archive").text
             found = ask.get("/api/v1/archive").json()
             why = ask.get("/tables/event?key=1").text

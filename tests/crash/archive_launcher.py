@@ -20,9 +20,10 @@ from typing import Any
 
 from archive.inline import ForkedExecutor, fork
 from crash.launcher import Steps
-from wane._archive import evict, executor, sweep
-from wane._archive.cold_table import ColdTable
+from wane._archive.delta.cold_table import ColdTable
 from wane._archive.journal import Journal
+from wane._archive.pipeline import evict, sweep
+from wane._archive.spark import executor
 from wane._contract.load import load_contract
 from wane._db.postgres.store import PostgresStore
 from wane._db.sqlite.store import SqliteStore
@@ -38,6 +39,7 @@ STEPS = {
     "copy_ranges": "copy",
     "read_back": "read back",
     "_compare": "read back",
+    "evict_share": "evict task",
     "_task": "thin",
     "_read": "compare",
 }
@@ -71,6 +73,7 @@ def hook(steps: Steps) -> None:
     for owner, method, step in (
         (Journal, "plan", "plan"),
         (Journal, "write", "write"),
+        (Journal, "claim", "claim"),
         (Journal, "progress", "progress"),
         (Journal, "removed", "removed"),
         (ColdTable, "commit", "commit"),
@@ -89,13 +92,13 @@ def hook(steps: Steps) -> None:
 
 
 def lost_its_turn(message: str) -> bool:
-    """Return whether the lease was lost or held: its one second can pass on a busy machine, and the next call goes on."""
+    """Return whether the lease was lost or held: its seconds can pass on a busy machine, and the next call goes on."""
     return "is being written by" in message or ("the lease of" in message and "ended" in message)
 
 
 def archive(contract: Path, *, forever: bool) -> None:
     loaded = load_contract(contract)
-    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=1))
+    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=5))
     with open_keeper(contract=loaded, actor="to be killed") as keeper:
         while True:
             done = keeper.archive.run(pace=PACE)

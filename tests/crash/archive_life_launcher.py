@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 from crash import archive_launcher
 from crash.archive_launcher import PACE, lost_its_turn
 from crash.launcher import Steps
-from wane._archive import compact, expire, files, tidy, upkeep
-from wane._archive.cold_table import ColdTable
-from wane._archive.files import ColdFile
-from wane._archive.journal_jobs import Jobs
+from wane._archive.delta import files
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.files import ColdFile
+from wane._archive.maintenance import compact, expire, tidy, upkeep
+from wane._archive.maintenance.journal import Jobs
 from wane._contract.load import load_contract
 from wane._keeper import open_keeper
 from wane._ledger import Ledger
@@ -36,7 +37,7 @@ class Sorted:
 
     def __init__(self, steps: Steps, cold: ColdTable, files: Sequence[ColdFile]) -> None:
         self.steps = steps
-        self.places = [cold.folder / file.path for file in files]
+        self.paths = [cold.folder / file.path for file in files]
         self.write = self
 
     def option(self, *_: str) -> Sorted:
@@ -44,7 +45,7 @@ class Sorted:
 
     def parquet(self, folder: str) -> None:
         self.steps.enter("sort")
-        rows = pa.concat_tables([pq.ParquetFile(place).read() for place in self.places], promote_options="default")
+        rows = pa.concat_tables([pq.ParquetFile(path).read() for path in self.paths], promote_options="default")
         Path(folder).mkdir()
         pq.write_table(rows.sort_by("_key"), Path(folder) / "part-00000.parquet")
         self.steps.enter("sorted")
@@ -53,7 +54,7 @@ class Sorted:
 def hook(steps: Steps) -> None:
     archive_launcher.hook(steps)
 
-    def in_order(_: compact.Compaction, cold: ColdTable, handle: Any, small: Sequence[ColdFile]) -> Any:
+    def in_order(_: compact.Compaction, cold: ColdTable, handle: Any, small: Sequence[ColdFile], *order: Any) -> Any:
         return Sorted(steps, cold, small)
 
     compact.Compaction._sorted = in_order  # type: ignore[method-assign,assignment]
@@ -70,19 +71,19 @@ def hook(steps: Steps) -> None:
         steps.enter(f"replaced {cold.name}")
 
     upkeep.replace = replaced  # type: ignore[attr-defined]
-    looking = expire._Month._still_free
+    checking = expire._Month._still_free
 
     def still_free(this: Any, transaction: Any) -> None:
-        looking(this, transaction)
+        checking(this, transaction)
         steps.enter("free")
 
     expire._Month._still_free = still_free  # type: ignore[method-assign,assignment]
     unlink = Path.unlink
 
-    def unlinked(place: Path, *arguments: Any, **options: Any) -> None:
-        if place.suffix == ".parquet":
+    def unlinked(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.suffix == ".parquet":
             steps.enter("unlink")
-        unlink(place, *arguments, **options)
+        unlink(path, *arguments, **options)
 
     Path.unlink = unlinked  # type: ignore[method-assign,assignment]
     steps.before(Ledger, "record", "record")
@@ -90,7 +91,7 @@ def hook(steps: Steps) -> None:
 
 def live(contract: Path, *, forever: bool) -> None:
     loaded = load_contract(contract)
-    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=1))
+    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=5))
     with open_keeper(contract=loaded, actor="to be killed") as keeper:
         archive = keeper.archive
         while True:

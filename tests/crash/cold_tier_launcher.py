@@ -36,7 +36,7 @@ def hook(steps: Steps) -> None:
     steps.around(PostgresStore)
 
 
-def bring_back(keeper: Keeper, steps: list[Steps]) -> None:
+def restore(keeper: Keeper, steps: list[Steps]) -> None:
     """Every fifth row of every month, with what left with it, reported in the same transaction."""
     with keeper.store.transaction() as moving:
         found = moving.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = 'archive' ORDER BY 1", {})
@@ -51,14 +51,14 @@ def bring_back(keeper: Keeper, steps: list[Steps]) -> None:
                 )
 
 
-def shelve_and_bring_back(contract: Path, *, forever: bool) -> None:
+def shelve_and_restore(contract: Path, *, forever: bool) -> None:
     with open_keeper(contract=load_contract(contract), actor="to be killed") as keeper:
         while True:
             [swept] = keeper.sweep(RULE, approve=[RULE], pace=PACE).rules
             assert swept.outcome is Outcome.DONE, swept
             if not forever:
                 return
-            bring_back(keeper, _STEPS)
+            restore(keeper, _STEPS)
             time.sleep(0.01)
 
 
@@ -71,4 +71,4 @@ def hook_and_remember(steps: Steps) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], hook_and_remember, shelve_and_bring_back)
+    main(sys.argv[1], sys.argv[2], hook_and_remember, shelve_and_restore)

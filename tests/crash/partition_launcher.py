@@ -111,7 +111,7 @@ def leave(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
     work.LEASE_SECONDS = 1
     for method, step in LEAVING.items():
         steps.before(PostgresPartitions, method, step)
-    aside = "SELECT partition FROM wane.partition_retired WHERE state = 'quarantined'"
+    quarantined = "SELECT partition FROM wane.partition_retired WHERE state = 'quarantined'"
     with (
         open_keeper(url, contract=contract, actor="to be killed") as keeper,
         psycopg.connect(url, autocommit=True) as connection,
@@ -122,7 +122,7 @@ def leave(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
                     connection.execute("UPDATE wane.partition_retired SET drop_at = now() WHERE state = 'quarantined'")
                 done = keeper.partition.retire("event", pace=PACE)
                 assert all(one.outcome in ("quarantined", "dropped") for one in done), done
-                for (partition,) in connection.execute(aside).fetchall() if steps.target != "drop" else ():
+                for (partition,) in connection.execute(quarantined).fetchall() if steps.target != "drop" else ():
                     if generator.random() < 0.7:
                         keeper.partition.reattach("event", partition)
             except (PartitionBusy, LeaseLost):

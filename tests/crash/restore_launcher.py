@@ -18,9 +18,10 @@ from typing import Any
 from archive import inline
 from crash.archive_launcher import PACE, lost_its_turn
 from crash.launcher import Steps
-from wane._archive import executor, restore
-from wane._archive.journal_restore import RestoreJournal
-from wane._archive.sql_restore import RestoreRows
+from wane._archive.restore import restore
+from wane._archive.restore.journal import RestoreJournal
+from wane._archive.restore.sql import RestoreRows
+from wane._archive.spark import executor
 from wane._contract.load import load_contract
 from wane._db.postgres.store import PostgresStore
 from wane._db.sqlite.store import SqliteStore
@@ -60,7 +61,7 @@ def hook(steps: Steps) -> None:
 
 def restore_and_archive(contract: Path, generator: random.Random, *, forever: bool) -> None:
     loaded = load_contract(contract)
-    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=1, range_rows=20))
+    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=5, range_rows=20))
     with open_keeper(contract=loaded, actor="to be killed") as keeper:
         while True:
             done = keeper.archive.run(pace=PACE)

@@ -91,8 +91,8 @@ class Books:
         """Nothing is on the disk that is part of nothing."""
         for table in ("event", "event_read"):
             folder = self.cold / table
-            active = {os.path.realpath(place) for place in DeltaTable(str(folder)).file_uris()}
-            assert {os.path.realpath(place) for place in folder.glob("_month=*/*.parquet")} == active
+            active = {os.path.realpath(path) for path in DeltaTable(str(folder)).file_uris()}
+            assert {os.path.realpath(path) for path in folder.glob("_month=*/*.parquet")} == active
             assert not list(folder.glob("_wane-compact-*"))
 
 

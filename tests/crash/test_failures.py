@@ -19,9 +19,9 @@ from races.racing import (
     await_true,
     backend_of,
     create,
+    enabled_keeper,
     fill,
     ids,
-    kept,
     sweeper,
 )
 from servers import PostgresDatabase, PostgresServer, SqliteDatabase, privileges, unprivileged_account
@@ -76,7 +76,7 @@ def test_a_full_disk_on_sqlite_fails_the_rule_and_loses_nothing(
 ) -> None:
     create(sqlite_database)
     fill(sqlite_database, 3_000)
-    with kept(sqlite_database, tmp_path, MARKED) as keeper:
+    with enabled_keeper(sqlite_database, tmp_path, MARKED) as keeper:
         store = keeper.store._connection  # type: ignore[attr-defined]
         [(pages,)] = store.execute("PRAGMA page_count").fetchall()
         store.execute(f"PRAGMA max_page_count = {pages + 3}").fetchall()
@@ -106,7 +106,7 @@ def test_a_full_disk_on_postgres_fails_the_rule_and_loses_nothing(
     limit = 17 * 2**20  # Larger than a segment of the log: its writer would not survive.
     [(size,)] = durable_database.query("SELECT pg_relation_size('jobs')")
     assert limit - 2**21 < size < limit, size
-    with kept(durable_database, tmp_path, MARKED) as keeper:
+    with enabled_keeper(durable_database, tmp_path, MARKED) as keeper:
         limit_files(backend_of(keeper), limit, tmp_path)
         [swept] = sweeper(keeper, pace=Pace(duty=1.0)).sweep().rules
         assert swept.outcome is Outcome.FAILED, swept
@@ -128,7 +128,7 @@ def test_a_connection_that_drops_in_the_middle_of_a_batch_undoes_the_batch(
     create(postgres_database, "REFERENCES jobs")
     fill(postgres_database, 200)
     postgres_database.execute("INSERT INTO notes SELECT id, id FROM jobs")
-    with kept(postgres_database, tmp_path, FOLLOWED) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, FOLLOWED) as keeper:
         assert sweeper(keeper, pace=SMALL).sweep().rules[0].outcome is Outcome.DONE
         fill_again = [(n, "done", OLD_MS + n) for n in range(1_001, 1_201)]
         postgres_database.executemany("INSERT INTO jobs (id, status, done_at) VALUES (?, ?, ?)", fill_again)
@@ -156,7 +156,7 @@ def test_a_connection_that_dropped_while_idle_is_replaced_unnoticed(
     create(postgres_database)
     postgres_database.execute("DROP TABLE notes")
     fill(postgres_database, 10)
-    with kept(postgres_database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS) as keeper:
         for call in (
             lambda: keeper.prune("jobs", rule="done", limit=5).rows,
             lambda: keeper.plan().steps[0].due,
@@ -179,7 +179,7 @@ def test_a_connection_that_dropped_while_idle_is_replaced_unnoticed(
 
 def test_no_connection_is_replaced_inside_a_transaction(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     create(postgres_database)
-    with kept(postgres_database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS) as keeper:
         store = keeper.store
 
         def work() -> None:
@@ -199,7 +199,7 @@ def test_no_connection_is_replaced_inside_a_transaction(postgres_database: Postg
 
 def test_a_closed_keeper_stays_closed(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     create(postgres_database)
-    with kept(postgres_database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS) as keeper:
         pass
     with pytest.raises(StoreError):
         keeper.prune("jobs", rule="done", limit=1)
@@ -211,7 +211,7 @@ def test_a_callers_connection_that_drops_is_the_callers_loss_alone(
     create(postgres_database)
     postgres_database.execute("DROP TABLE notes")
     fill(postgres_database, 3)
-    with kept(postgres_database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS) as keeper:
         caller = psycopg.connect(postgres_database.url)
         assert keeper.prune("jobs", rule="done", limit=1, connection=caller).rows == 1
         postgres_database.query("SELECT pg_terminate_backend(?)", (caller.info.backend_pid,))

@@ -72,7 +72,7 @@ class Launcher:
 
 
 @pytest.mark.timeout(max(240, 10 * KILLS))
-def test_killed_anywhere_it_recovers_and_nobody_notices(
+def test_killed_anywhere_it_recovers_and_no_query_fails(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "LEASE_SECONDS", 1)

@@ -9,15 +9,20 @@ from datetime import datetime
 from wane._archive.context import ArchiveContext
 from wane._archive.journal import Journal
 from wane._archive.model import ArchivedRule
-from wane._archive.restore import Restorer
-from wane._archive.sweep import TableSweep, Tally
+from wane._archive.pipeline.sweep import TableSweep, Tally
+from wane._archive.restore.journal import RestoreJournal
+from wane._archive.restore.restore import Restorer
 from wane._contract.model import Rule, Table, ToArchive
 from wane._leases import Lease
 from wane._prune.approval import ask_fuse, record_swept
-from wane._prune.batches import Closed
+from wane._prune.batches import require_not_append_only
 from wane._prune.binding import Bindings
 from wane._prune.sweep import Outcome
+from wane._rules.reads import any_due
 from wane.events import BudgetExhausted, RuleFailed, RuleSwept
+
+_READ_SECONDS = 600.0
+"""The longest that finding whether a row is due may take."""
 
 
 class Blown(Exception):
@@ -70,6 +75,17 @@ class Archiver:
         self.context.listener(RuleSwept(*who, "archive", done.evicted, done.batches, seconds, done.outcome.value))
         return done.report()
 
+    def has_work(self, table: Table, rule: Rule) -> bool:
+        """Check whether rows are due, or a sweep or a restore of the table is unfinished. Reads only, and no
+        archive."""
+        store = self.context.store
+        name = str(table.name)
+        with store.snapshot() as transaction:
+            if Journal(transaction).unfinished(name) or RestoreJournal(transaction).unfinished(name):
+                return True
+            now = transaction.now()
+        return any_due(store, self.bindings.selection(table, rule), now, None, _READ_SECONDS)
+
     def _sweep(self, table: Table, rule: Rule, lease: Lease, done: Tally) -> None:
         self.require_open(table)
         Restorer(self.context).finish(table, lease)
@@ -112,8 +128,7 @@ class Archiver:
 
     def require_open(self, table: Table) -> None:
         """Raise unless rows of the table may leave now."""
-        if table.append_only:
-            raise Closed(f"{table.name} is append-only: only an explicit prune takes rows from it")
+        require_not_append_only(table)
         with self.context.store.transaction() as transaction:
             self.context.fence(transaction)
             self.context.require_open(transaction, table.name)

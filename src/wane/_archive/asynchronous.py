@@ -12,11 +12,14 @@ from wane._archive.facade import Archive
 class AsyncArchive(Awaited[Archive]):
     """An Archive whose calls are awaited: `keeper.archive` of an AsyncKeeper. Stop events are `threading.Event`s."""
 
+    absent = awaited(Archive.absent)
     adopt = awaited(Archive.adopt)
     cancel_restore = awaited(Archive.cancel_restore)
     compact = awaited(Archive.compact)
+    due = awaited(Archive.due)
     expire = awaited(Archive.expire)
     findings = awaited(Archive.findings)
+    has_work = awaited(Archive.has_work)
     query = awaited(Archive.query)
     read = awaited(Archive.read)
     repair = awaited(Archive.repair)

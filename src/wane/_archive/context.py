@@ -1,4 +1,4 @@
-"""What everything that works on the archive of one contract shares."""
+"""Shared state of all work on the archive of one contract."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from wane._archive import executor
-from wane._archive.cold_table import ColdTable, root_of
-from wane._archive.executor import ArchiveExecutor
-from wane._archive.paths import ColdPath
-from wane._archive.sql_log import ArchiveLog
+from wane._archive.delta.cold_table import ColdTable, root_of
+from wane._archive.delta.group_commit import Commits, commit_single
+from wane._archive.delta.paths import ColdPath
+from wane._archive.delta.sql_log import ArchiveLog
+from wane._archive.spark import executor
+from wane._archive.spark.executor import ArchiveExecutor
 from wane._contract.model import Contract
 from wane._contract.names import TableName
 from wane._db import Store
@@ -24,7 +25,10 @@ from wane._prune.batches import Closed, require_open, require_running
 from wane._prune.pace import Pace
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
-from wane.events import Listener, nobody
+from wane.events import Listener, ignore_event
+
+_READ_SECONDS = 10.0
+"""How long reading Wane's own tables may take."""
 
 
 class Reported(Protocol):
@@ -42,7 +46,7 @@ class ArchiveContext:
     store: Store
     contract: Contract
     actor: str
-    listener: Listener = nobody
+    listener: Listener = ignore_event
     stop: threading.Event = field(default_factory=threading.Event)
     """Set to stop at the next batch."""
     starting: Callable[[str], None] = lambda _: None
@@ -50,6 +54,8 @@ class ArchiveContext:
     fence: Callable[[Transaction], None] = lambda _: None
     """Called inside every transaction that deletes rows; raises if another process may work by now."""
     custom_pace: Pace | None = None
+    commits: Commits = commit_single
+    """Makes the commits of a sweep: alone, or together with those of other databases."""
 
     @property
     def pace(self) -> Pace:
@@ -66,18 +72,24 @@ class ArchiveContext:
         """Return the archive's folder."""
         return root_of(self.contract)
 
-    def origin(self) -> str:
-        """Return the name by which archives know this database."""
+    def origin(self, *, reading: bool = False) -> str:
+        """Return the name by which archives know this database; one that no archive knows if it has none yet.
+
+        Store that, unless the caller only reads.
+        """
+        known, _ = ArchiveLog(self.store.dialect, self.store.reader(_READ_SECONDS)).owner()
+        if known is not None or reading:
+            return known or uuid.uuid4().hex
         with self.store.transaction() as transaction:
             log = ArchiveLog(transaction.dialect, transaction.execute)
             return log.origin(uuid.uuid4().hex, self.store.identity())
 
-    def cold_tables(self, names: Iterable[str]) -> list[ColdTable]:
+    def cold_tables(self, names: Iterable[str], *, reading: bool = False) -> list[ColdTable]:
         """Return tables of the archive by their names."""
         root = self.root
         self.store.require_migrated()
-        origin = self.origin()
-        return [ColdTable(root, name, origin) for name in names]
+        origin = self.origin(reading=reading)
+        return [ColdTable(root, name, origin, shared=self.contract.archive_shared) for name in names]
 
     # One writer at a time
 
@@ -121,10 +133,40 @@ def require_owner(store: Store) -> None:
         origin, known = log.owner()
         if origin is None or known == identity:
             return
-        if known is not None and not store.is_same_database(known):
-            raise ArchiveError(
-                f"this database is a clone of the one that writes to the archive: it was {known}, and this is {identity}",
-                "if it replaces that database, `wane archive adopt` gives it the archive, and the other one is refused from then"
-                " on; if both go on, name another folder as the clone's archive first",
-            )
+        if known is not None and not is_same_database(store, known):
+            raise _clone(known, identity)
         log.own(origin, identity)
+
+
+def require_original(store: Store) -> None:
+    """Raise if this database is a clone of the one that writes to the archive, without writing anything.
+
+    What a clone reads there is the original's: where both are counted, each row would count twice.
+    """
+    store.require_migrated()
+    origin, known = ArchiveLog(store.dialect, store.reader(_READ_SECONDS)).owner()
+    if origin is not None and known is not None and not is_same_database(store, known):
+        raise _clone(known, store.identity())
+
+
+def _clone(known: str, identity: str) -> ArchiveError:
+    return ArchiveError(
+        f"this database is a clone of the one that writes to the archive: it was {known}, and this is {identity}",
+        "if it replaces that database, `wane archive adopt` gives it the archive, and the other one is refused from then"
+        " on; if both go on, `wane archive adopt --as-new` begins an archive of its own, in another folder or, where the"
+        " archive is shared, in another partition",
+    )
+
+
+def is_same_database(store: Store, recorded: str) -> bool:
+    """Check whether an identity recorded earlier is this database's, also if it was moved or failed over since."""
+    present = store.identity()
+    if store.kind == "sqlite":
+        # A file that was moved is the same file; a file that was restored or vacuumed into another is at the same path.
+        path, *file = recorded.rsplit(":", 2)
+        now, *same = present.rsplit(":", 2)
+        return path == now or file == same
+    # A physical replica that was promoted has the same system identifier and the same database oid.
+    system, number = recorded.split(":")[1:]
+    own, same_number = present.split(":")[1:]
+    return number == same_number and (system == own or not system or not own)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from wane._archive.delta.sql_log import ArchiveLog, archive_findings
 from wane._archive.journal import Journal
-from wane._archive.journal_restore import JournaledRestore, RestoreJournal
-from wane._archive.sql_log import ArchiveLog, archive_findings
+from wane._archive.restore.journal import PROTECT, JournaledRestore, OnConflict, RestoreJournal
 from wane._contract.duration import format_duration
 from wane._contract.lookup import find_table, is_named, require_known
 from wane._contract.model import Contract, Rule, Table, ToArchive, ToColdTier
@@ -21,20 +22,24 @@ from wane._findings import Finding, did_you_mean
 from wane._prune.admission import require_admin
 from wane._prune.holds import Elsewhere
 from wane._prune.pace import Pace
-from wane.errors import SparkError, WrongArgument
-from wane.events import Listener, nobody
+from wane.errors import SparkError, TimedOut, WrongArgument
+from wane.events import Listener, ignore_event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from wane._archive.archived_holds import LocatedCopy
-    from wane._archive.cold_rows import ColdRows
-    from wane._archive.cold_table import ColdTable
     from wane._archive.context import ArchiveContext
+    from wane._archive.delta.cold_table import ColdTable
+    from wane._archive.delta.group_commit import Commits
+    from wane._archive.maintenance.archived_holds import LocatedCopy
+    from wane._archive.maintenance.repair import Adopted, Repaired
+    from wane._archive.maintenance.upkeep import Upkeep
     from wane._archive.model import (
+        AbsentRow,
         ArchiveRun,
         ColdStatus,
         CompactedTable,
+        DueRule,
         ExpiredTable,
         Proof,
         Restored,
@@ -43,8 +48,8 @@ if TYPE_CHECKING:
         SweepStatus,
         TidiedTable,
     )
-    from wane._archive.repair import Adopted, Repaired
-    from wane._archive.upkeep import Upkeep
+    from wane._archive.query.cold_rows import ColdRows
+    from wane._archive.tier.tier import DatabaseTier
     from wane._db.schema import TableInfo
 
 Starting = Callable[[str], None]
@@ -64,11 +69,20 @@ def _require_libraries(needed: Sequence[str] = _LIBRARIES) -> None:
 class Archive:
     """Rows past their hot window, moved to cold storage: see docs/explanation/archive.md."""
 
-    def __init__(self, store: Store, contract: Contract, *, actor: str, listener: Listener = nobody) -> None:
+    def __init__(
+        self,
+        store: Store,
+        contract: Contract,
+        *,
+        actor: str,
+        listener: Listener = ignore_event,
+        commits: Commits | None = None,
+    ) -> None:
         self._store = store
         self._contract = contract
         self._actor = actor
         self._listener = listener
+        self._commits = commits
 
     def run(
         self,
@@ -84,10 +98,7 @@ class Archive:
         """
         from wane._archive.model import ArchiveRun
 
-        require_known(self._contract, only)
-        rules = [(table, rule) for table, rule in self._rules() if not only or is_named(only, table.name, rule.name)]
-        if only and not rules:
-            raise WrongArgument(f"no rule of {', '.join(only)} archives", 'such a rule says `then = "archive"`')
+        rules = self._named(only)
         require_admin(self._store, self._contract)
         context = self._context(stop, starting, pace)
         from wane._archive.archiver import Archiver
@@ -95,26 +106,124 @@ class Archive:
         archiver = Archiver(context, strict=strict)
         return ArchiveRun(tuple(archiver.archive(table, rule) for table, rule in rules))
 
+    def has_work(self, *only: str) -> bool:
+        """Check whether a run would move anything: rows are due, or a sweep or a restore is unfinished.
+
+        Reads the database only, a row of each rule at most: neither the archive nor Spark is needed.
+        """
+        rules = self._named(only)
+        self._store.require_migrated()
+        context = self._context()
+        from wane._archive.archiver import Archiver
+
+        archiver = Archiver(context)
+        return any(archiver.has_work(table, rule) for table, rule in rules)
+
+    def due(self, *only: str) -> list[DueRule]:
+        """Count what a run would move by every rule that archives, or by those named. Reads the database only."""
+        rules = self._named(only)
+        from wane._archive.model import DueRule
+        from wane._db.counting import READ_SECONDS
+        from wane._prune.binding import Bindings
+        from wane._rules.reads import count_due
+
+        bindings, now = Bindings(self._store, self._contract), self._store.now()
+        found = []
+        for table, rule in rules:
+            due: int | None
+            try:
+                due = count_due(self._store, bindings.selection(table, rule), now, READ_SECONDS)
+            except TimedOut:
+                due = None
+            entry = next(one for one in self._contract.archive if one.table == table.name)
+            way = None if entry.transform is None else entry.transform.described()
+            found.append(DueRule(str(table.name), rule.name, due, self._unfinished(table), way))
+        return found
+
+    def _unfinished(self, table: Table) -> str:
+        if not self._store.is_migrated():
+            return ""
+        with self._store.snapshot() as transaction:
+            sweep = Journal(transaction).unfinished(str(table.name))
+        return "" if sweep is None else sweep.state.value
+
+    def _named(self, only: Sequence[str]) -> list[tuple[Table, Rule]]:
+        """Return the rules that archive, or those of them that are named."""
+        require_known(self._contract, only)
+        rules = [(table, rule) for table, rule in self._rules() if not only or is_named(only, table.name, rule.name)]
+        if only and not rules:
+            raise WrongArgument(f"no rule of {', '.join(only)} archives", 'such a rule says `then = "archive"`')
+        return rules
+
+    def absent(self, table: str | None = None, *, limit: int = 1_000) -> list[AbsentRow]:
+        """Return rows that the application deleted after they were copied, and whose copies are still archived.
+
+        Of every table, or of one; the oldest first, at most `limit` of each table.
+        """
+        _require_positive(limit)
+        _require_libraries(_READING)
+        self._store.require_migrated()
+        from wane._archive.maintenance.absent import list_absent
+
+        chosen = self._chosen(
+            [] if table is None else [table], list(dict.fromkeys(str(one.name) for one, _ in self._rules()))
+        )
+        colds = [cold for cold in self._cold_tables() if cold.name in chosen]
+        self._require_whole(colds)
+        return [row for cold in colds for row in list_absent(self._store, cold, limit)]
+
     def expire(
         self,
         *only: str,
+        erase_absent: bool = False,
         dry_run: bool = False,
         stop: threading.Event | None = None,
         starting: Starting = lambda _: None,
     ) -> list[ExpiredTable]:
         """Delete for good what the archive has retained as long as the contract says, if the flags allow it.
 
-        Of every table, or of those named. A dry run only reports what would go. Safe to repeat after any interruption.
+        Of every table, or of those named. With `erase_absent`, delete instead the rows that the application deleted
+        after they were copied (`absent`). A dry run only reports what would go. Safe to repeat after any interruption.
         """
-        upkeep = self._upkeep(stop, starting)
-        from wane._archive.expire import ArchiveExpiry
-
-        tables = {str(table.name): table for table in upkeep.tables()}
-        chosen = self._chosen(only, list(tables))
+        self._store.require_migrated()
+        lake = {str(table.name): table for table, _ in self._rules()}
+        tier = {} if erase_absent else {str(table.name): table for table in _tier_tables(self._contract)}
+        chosen = self._chosen(only, [*lake, *tier])
         if not dry_run:
             require_admin(self._store, self._contract)
+        done = [self._tier(stop).expire(tier[name], dry_run=dry_run) for name in chosen if name in tier]
+        if not any(name in lake for name in chosen) and (chosen or self._contract.archive_url is None):
+            return done
+        upkeep = self._upkeep(stop, starting)
+        from wane._archive.maintenance.expire import ArchiveExpiry
+
         expiry = ArchiveExpiry(upkeep)
-        return [expiry.expire(tables[name], dry_run=dry_run) for name in chosen]
+        found = [name for name in chosen if name in lake]
+        return [
+            *(expiry.expire(lake[name], dry_run=dry_run, absent_only=erase_absent) for name in found),
+            *done,
+        ]
+
+    def _tier(self, stop: threading.Event | None = None, pace: Pace | None = None) -> DatabaseTier:
+        from wane._archive.tier.tier import DatabaseTier
+
+        return DatabaseTier(
+            self._store,
+            self._contract,
+            self._actor,
+            self._listener,
+            stop or threading.Event(),
+            custom_pace=pace,
+        )
+
+    def _require_lake(self, table: str | None) -> None:
+        """Raise if a table is archived in the same database, where SQL reads it and the database itself proves it."""
+        shelved = next((one for one in _tier_tables(self._contract) if str(one.name) == table), None)
+        if shelved is not None:
+            raise WrongArgument(
+                f"rows of {table} are in {_tier_schema(shelved)}.{shelved.name.name}_<yyyymm>, in the same database",
+                "query them with SQL; `wane archive ls`, `expire` and `restore` work on them",
+            )
 
     def compact(
         self,
@@ -128,7 +237,7 @@ class Archive:
         if least_files < 2:
             raise WrongArgument(f"least_files must be at least 2, not {least_files}", "one file cannot be compacted")
         upkeep = self._upkeep(stop, starting)
-        from wane._archive.compact import Compaction
+        from wane._archive.maintenance.compact import Compaction
 
         chosen = self._chosen(only, self._names())
         if not dry_run:
@@ -145,7 +254,7 @@ class Archive:
     ) -> list[TidiedTable]:
         """Remove files that have been part of nothing for longer than `older_than`, or than the contract says."""
         _require_libraries()
-        from wane._archive.tidy import LEAST, Tidying
+        from wane._archive.maintenance.tidy import LEAST, Tidying
 
         if older_than is not None and older_than < LEAST:
             raise WrongArgument(
@@ -194,12 +303,20 @@ class Archive:
 
     def tables(self) -> list[ColdStatus]:
         """Return the status of every table of the archive: its rows, bytes, files and months, from its own log."""
+        self._store.require_migrated()
+        tier = [shelved for one in _tier_tables(self._contract) if (shelved := self._tier().status(one)) is not None]
+        if not self._names():
+            return tier
         _require_libraries(_READING)
         from wane._archive.inspection import status_of
 
         colds = self._cold_tables()
         self._require_whole(colds)
-        return [status for cold in colds if (status := status_of(cold)) is not None]
+        with self._store.snapshot() as transaction:
+            changed = Journal(transaction).changed()
+        transforms = {str(one.table): one.transform.described() for one in self._contract.archive if one.transform}
+        found = [status for cold in colds if (status := status_of(cold, changed)) is not None]
+        return [*(replace(status, transform=transforms.get(status.table)) for status in found), *tier]
 
     def verify(
         self, table: str | None = None, *, spark: bool = False, starting: Starting = lambda _: None
@@ -208,11 +325,12 @@ class Archive:
 
         On Spark with `spark`, or if the files are large.
         """
+        self._require_lake(table)
         _require_libraries(_READING)
-        from wane._archive.cold_rows import WITHOUT_SPARK_BYTES
-        from wane._archive.commits import examine, report
+        from wane._archive.delta.commits import examine, report
         from wane._archive.inspection import bytes_of, in_process, proof
         from wane._archive.model import Proof
+        from wane._archive.query.cold_rows import WITHOUT_SPARK_BYTES
 
         chosen = [self._cold(table)] if table is not None else self._cold_tables()
         opened = [(cold, *examine(self._store, cold)) for cold in chosen]
@@ -230,7 +348,7 @@ class Archive:
         """
         self._store.require_migrated()
         context = self._context(starting=starting)
-        from wane._archive.repair import Repair
+        from wane._archive.maintenance.repair import Repair
 
         repair = Repair(context)
         tables = {str(table.name): table for table in repair.upkeep.tables()}
@@ -238,18 +356,19 @@ class Archive:
         require_admin(self._store, self._contract)
         return [repair.repair(tables[name]) for name in chosen]
 
-    def adopt(self) -> Adopted:
+    def adopt(self, *, as_new: bool = False) -> Adopted:
         """Make this database the one that writes to the archive, as the archive is now.
 
-        Another one that did is refused from then on.
+        Another one that did is refused from then on. With `as_new`, a clone begins an archive of its own instead: in
+        another folder, or, where the archive is shared, in another partition; the original goes on.
         """
         self._store.require_migrated()
         context = self._context()
-        from wane._archive.repair import Repair
+        from wane._archive.maintenance.repair import Repair
 
         repair = Repair(context)
         require_admin(self._store, self._contract)
-        return repair.adopt(self._names())
+        return repair.begin_anew(self._names()) if as_new else repair.adopt(self._names())
 
     def findings(self) -> list[Finding]:
         """Report what is wrong with the archive: logs that have lost commits, and sweeps that nothing finishes.
@@ -276,16 +395,21 @@ class Archive:
     ) -> DataFrame:
         """Return archived rows as a Spark DataFrame. `where` is a condition in Spark's SQL."""
         _require_libraries()
-        from wane._archive.query import frame, narrowed
-        from wane._archive.skipping import kinds_of, plain_condition
+        from wane._archive.query.query import frame, narrowed
+        from wane._archive.query.skipping import kinds_of, plain_condition
+        from wane._archive.rows.names import ColumnNames
 
         _require_positive(limit)
         cold = self._cold(table)
         self._require_whole([cold])
         kinds = kinds_of(cold.require())  # A missing table is reported without starting Spark.
-        spark = self._context(starting=starting).executor.spark()
+        names = ColumnNames.of(self._contract, cold.name)
+        where = names.condition(where, list(kinds))
         condition = plain_condition(where, kinds, self._contract.spark)
-        return narrowed(frame(spark, cold, condition), where=where, columns=columns, limit=limit)
+        spark = self._context(starting=starting).executor.spark()
+        asked = None if columns is None else [names.asked(name, kinds) for name in columns]
+        found = narrowed(frame(spark, cold, condition), where=where, columns=asked, limit=limit)
+        return found.toDF(*map(names.shown, found.columns))
 
     def read(
         self,
@@ -303,12 +427,14 @@ class Archive:
         with values, or if the files that may hold such rows are large; the rows and their order are the same.
         """
         _require_libraries(_READING)
-        from wane._archive.cold_rows import WITHOUT_SPARK_BYTES, PlainRows, SparkRows, request
+        from wane._archive.query.cold_rows import WITHOUT_SPARK_BYTES, PlainRows, SparkRows, request
+        from wane._archive.rows.names import ColumnNames
 
         _require_positive(limit)
         cold = self._cold(table)
         self._require_whole([cold])
-        asked = request(cold, where=where, columns=columns, limit=limit, settings=self._contract.spark)
+        names = ColumnNames.of(self._contract, cold.name)
+        asked = request(cold, names, where=where, columns=columns, limit=limit, settings=self._contract.spark)
         if asked.plain and asked.bytes < WITHOUT_SPARK_BYTES and not spark:
             return PlainRows(asked)
         return SparkRows(self._context(starting=starting).executor.spark(), asked)
@@ -354,34 +480,52 @@ class Archive:
         raise PlanError, and none comes back. Safe to repeat after any interruption.
         """
         chosen = find_table(self._contract, table)
-        if not any(name == chosen for name, _ in self._rules()):
-            shelved = next((one.action for one in chosen.rules if isinstance(one.action, ToColdTier)), None)
-            hint = "rows that left with others come back with those"
-            if shelved is not None:
-                hint = f"its rows are in {shelved.schema}.{chosen.name.name}_<yyyymm>, in the same database: see docs/how-to/archive.md"
-            raise WrongArgument(f"no rule archives {table} by itself", hint)
+        if not any(name == chosen for name, _ in self._rules()) and chosen not in _tier_tables(self._contract):
+            raise WrongArgument(
+                f"no rule archives {table} by itself", "rows that left with others come back with those"
+            )
         if (where is not None) + (sweep is not None) + bool(keys) != 1:
             raise WrongArgument("choose rows by exactly one of `where`, `sweep` and `keys`")
-        _require_libraries()
-        from wane._archive.commits import require_whole
-        from wane._archive.journal_restore import OnConflict
-        from wane._archive.restore import PROTECT, Restorer
-        from wane._archive.staging import Choice
-
         if on_conflict not in set(OnConflict):
             raise WrongArgument(f"on_conflict is {on_conflict!r}", f"allowed: {', '.join(OnConflict)}")
         if protect is not None and protect < timedelta(0):
-            raise WrongArgument("rows cannot be protected for less than no time")
+            raise WrongArgument("protect must not be negative")
         self._store.require_migrated()
         require_admin(self._store, self._contract)
+        if chosen in _tier_tables(self._contract):
+            if sweep is not None or into is not None:
+                raise WrongArgument(
+                    f"rows of {table} are in {_tier_schema(chosen)}.{chosen.name.name}_<yyyymm>, in the same database",
+                    "choose them by --key or --where, and copy them into other tables with SQL",
+                )
+            return self._tier(None, pace).restore(
+                chosen,
+                where=where,
+                keys=[{name: str(value) for name, value in key.items()} for key in keys],
+                on_conflict=OnConflict(on_conflict),
+                protect=PROTECT if protect is None else protect,
+                most=most,
+                dry_run=dry_run,
+            )
+        _require_libraries()
+        from wane._archive.delta.commits import require_whole
+        from wane._archive.query.staging import Choice
+        from wane._archive.restore.restore import Restorer
+        from wane._archive.rows.names import ColumnNames
+
         cold = self._cold(table)
         require_whole(self._store, [cold])
-        cold.require()  # A missing table is reported without starting Spark.
+        # A missing table is reported without starting Spark.
+        known, names = [field.name for field in cold.require().schema().fields], ColumnNames.of(self._contract, table)
         if sweep is not None:
             self._require_sweep(str(chosen.name), sweep)
         return Restorer(self._context(None, starting, pace)).restore(
             chosen,
-            Choice(where, sweep, tuple({name: str(value) for name, value in key.items()} for key in keys)),
+            Choice(
+                names.condition(where, known),
+                sweep,
+                tuple({names.asked(name, known): str(value) for name, value in key.items()} for key in keys),
+            ),
             into=into,
             on_conflict=OnConflict(on_conflict),
             protect=PROTECT if protect is None else protect,
@@ -403,7 +547,7 @@ class Archive:
             raise WrongArgument(f"there is no restore {number}", "`wane archive restores` lists them")
         table = find_table(self._contract, restore.table)
         _require_libraries()
-        from wane._archive.restore import Restorer
+        from wane._archive.restore.restore import Restorer
 
         Restorer(self._context()).cancel(table, number)
         with self._store.snapshot() as transaction:
@@ -430,6 +574,7 @@ class Archive:
     ) -> ArchiveContext:
         _require_libraries()
         from wane._archive.context import ArchiveContext
+        from wane._archive.delta.group_commit import commit_single
 
         return ArchiveContext(
             self._store,
@@ -439,12 +584,13 @@ class Archive:
             stop or threading.Event(),
             starting,
             custom_pace=pace,
+            commits=self._commits or commit_single,
         )
 
     def _upkeep(self, stop: threading.Event | None, starting: Starting = lambda _: None) -> Upkeep:
         self._store.require_migrated()
         context = self._context(stop, starting)
-        from wane._archive.upkeep import Upkeep
+        from wane._archive.maintenance.upkeep import Upkeep
 
         return Upkeep(context)
 
@@ -456,6 +602,7 @@ class Archive:
         return list(dict.fromkeys(only)) or list(known)
 
     def _cold(self, name: str) -> ColdTable:
+        self._require_lake(name)
         known = {cold.name: cold for cold in self._cold_tables()}
         if name not in known:
             raise WrongArgument(f"no rule archives {name}", f"archived tables: {', '.join(known) or 'none'}")
@@ -463,7 +610,7 @@ class Archive:
 
     def _require_whole(self, colds: Sequence[ColdTable]) -> None:
         """Raise if the log of a table lacks commits, and write nothing, because the caller only reads."""
-        from wane._archive.commits import require_whole
+        from wane._archive.delta.commits import require_whole
 
         require_whole(self._store, colds, recording=False)
 
@@ -472,7 +619,7 @@ class Archive:
         _require_libraries(_READING)
         from wane._archive.context import ArchiveContext
 
-        return ArchiveContext(self._store, self._contract, self._actor).cold_tables(self._names())
+        return ArchiveContext(self._store, self._contract, self._actor).cold_tables(self._names(), reading=True)
 
     def _names(self) -> list[str]:
         """Return every table that loses rows to the archive."""
@@ -483,6 +630,15 @@ class Archive:
             if isinstance(rule.action, ToArchive)
         )
         return list(names)
+
+
+def _tier_tables(contract: Contract) -> list[Table]:
+    """Return the tables whose rows move to another schema of the same database."""
+    return [table for table in contract.tables if any(isinstance(rule.action, ToColdTier) for rule in table.rules)]
+
+
+def _tier_schema(table: Table) -> str:
+    return next(rule.action.schema for rule in table.rules if isinstance(rule.action, ToColdTier))
 
 
 def _require_positive(limit: int | None) -> None:
@@ -516,10 +672,37 @@ def _restore_status(transaction: Transaction, restore: JournaledRestore) -> Rest
 def elsewhere(archive: Archive) -> Elsewhere | None:
     """Return the archive's rows, for placing holds on them; None where nothing is archived, or the archive cannot be
     read here."""
+    if _tier_tables(archive._contract):
+        from wane._archive.tier.tier import ShelvedRows
+
+        return _Either(ShelvedRows(archive._store, archive._contract), _lake(archive))
+    return _lake(archive)
+
+
+class _Either:
+    """Rows that are archived in the same database, and in the archive."""
+
+    def __init__(self, first: Elsewhere, second: Elsewhere | None) -> None:
+        self._parts = [one for one in (first, second) if one is not None]
+        self._found: dict[str, Elsewhere] = {}
+
+    def find(self, table: TableInfo, key: Mapping[str, object]) -> str | None:
+        for one in self._parts:
+            text = one.find(table, key)
+            if text is not None:
+                self._found[text] = one
+                return text
+        return None
+
+    def has(self, transaction: Transaction, table: TableInfo, text: str) -> bool:
+        return self._found[text].has(transaction, table, text)
+
+
+def _lake(archive: Archive) -> Elsewhere | None:
     if archive._contract.archive_url is None or not archive._names():
         return None
     try:
-        from wane._archive.archived_holds import ArchivedRows
+        from wane._archive.maintenance.archived_holds import ArchivedRows
     except ImportError:
         return None
     return ArchivedRows(archive._store, archive._contract, archive._cold_tables)
@@ -531,7 +714,7 @@ def locate_row(archive: Archive, table: TableInfo, key: Mapping[str, object], se
     Raise TimedOut if reading the key columns of the files takes longer than `seconds`.
     """
     _require_libraries(_READING)
-    from wane._archive.archived_holds import ArchivedRows
+    from wane._archive.maintenance.archived_holds import ArchivedRows
 
     archive._require_whole(archive._cold_tables())
     return ArchivedRows(archive._store, archive._contract, archive._cold_tables).locate(table, key, seconds)

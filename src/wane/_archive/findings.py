@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wane._archive.cold_table import ColdTable, root_of
-from wane._archive.commits import find_lost
+from wane._archive.delta.cold_table import ColdTable, root_of
+from wane._archive.delta.commits import find_lost
+from wane._archive.delta.sql_log import ArchiveLog
 from wane._archive.journal import SWEEPS
-from wane._archive.journal_jobs import JOBS
-from wane._archive.sql_log import ArchiveLog
+from wane._archive.maintenance.journal import JOBS
 from wane._contract.model import Contract, ToArchive
 from wane._db import Store
 from wane._findings import Finding, Severity
@@ -26,7 +26,7 @@ def find(store: Store, contract: Contract, names: Sequence[str]) -> list[Finding
     root = root_of(contract)
     found = []
     for name in names:
-        problem = find_lost(store, ColdTable(root, name, origin))
+        problem = find_lost(store, ColdTable(root, name, origin, shared=contract.archive_shared))
         if problem is not None:
             found.append(Finding(Severity.ERROR, "archive-log", problem.message, problem.hint, table=name))
     archiving = {str(one.name) for one, rule in contract.rules() if isinstance(rule.action, ToArchive)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -10,11 +10,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from wane._archive.cold_table import ColdTable
-from wane._archive.failure import answering, answers
-from wane._archive.files import listing
-from wane._archive.model import ColdStatus, Proof
-from wane._archive.paths import ColdPath, cold_path, source
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.evolution import ColumnChange
+from wane._archive.delta.failure import answering, answers
+from wane._archive.delta.files import listing
+from wane._archive.delta.paths import ColdPath, cold_path, source
+from wane._archive.journal import ChangedSweep
+from wane._archive.model import ArchivedColumnChange, ColdStatus, Proof
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -23,8 +25,8 @@ Run = Callable[[Callable[[int], str], int], Iterator[str]]
 """Runs a task for every number below a count, and yields their answers."""
 
 
-def status_of(cold: ColdTable) -> ColdStatus | None:
-    """Read the status of a table from its log; return None if there is no table yet."""
+def status_of(cold: ColdTable, changed: Sequence[ChangedSweep] = ()) -> ColdStatus | None:
+    """Read the status of a table from its log, and how its columns changed; return None if there is no table yet."""
     table = cold.open()
     if table is None:
         return None
@@ -39,6 +41,14 @@ def status_of(cold: ColdTable) -> ColdStatus | None:
         months[0] if months else None,
         months[-1] if months else None,
         table.version(),
+        changes=tuple(
+            ArchivedColumnChange(
+                change.column, change.was, change.now, sweep.id, sweep.planned_at, renamed_from=change.renamed_from
+            )
+            for sweep in changed
+            for change in (ColumnChange(**one) for one in sweep.changes)
+            if change.table == cold.name
+        ),
     )
 
 

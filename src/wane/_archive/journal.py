@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -56,6 +56,10 @@ class Journaled:
     stale: int
     absent: int
     audit_id: int | None
+    transform: Any
+    """What happened to columns of the table's rows on the way; None: nothing."""
+    changes: Any
+    """How columns changed since the sweep before (`ColumnChange.written`); None if they did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +83,38 @@ class ArchivedSweep:
 
 
 @dataclass(frozen=True, slots=True)
-class RangeCounts:
-    """What became of the copies of a range whose evictor works beside the sweep's own."""
+class ChangedSweep:
+    """A sweep before which columns of its tables changed."""
+
+    id: int
+    table: str
+    planned_at: datetime
+    changes: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEviction:
+    """What became of the copies of a range, over all attempts to evict it."""
 
     evicted: dict[str, int] = field(default_factory=dict)
     stale: int = 0
     absent: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    """How long its batches took."""
+    audit_id: int | None = None
+    """Its audit row."""
+
+    def after(self, counts: dict[str, int], stale: int, absent: int, seconds: float, audit_id: int) -> RangeEviction:
+        """Return it with one batch added."""
+        return RangeEviction(
+            add_counts(self.evicted, counts),
+            self.stale + stale,
+            self.absent + absent,
+            self.batches + 1,
+            round(self.seconds + seconds, 6),
+            audit_id,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +126,35 @@ class JournaledRange:
     manifest: Any
     evicted: int
     """How many of its copies have been checked, in the order of its files, but for those that wait."""
+    evictor: str | None = None
+    """The latest attempt to evict it; no earlier one may."""
+    gone: Any = None
+
+    @property
+    def eviction(self) -> RangeEviction:
+        """Return what became of its copies so far."""
+        return RangeEviction(**(self.gone or {}))
+
+    @property
+    def copies(self) -> int:
+        """Return how many rows of the table were copied, without what follows them."""
+        return sum(file["rows"] for file in self.manifest["parts"][0]["files"])
+
+    @property
+    def finished(self) -> bool:
+        """Return whether all of its copies were checked."""
+        return self.evicted >= self.copies and not self.waiting
 
     @property
     def waiting(self) -> frozenset[int]:
         """Return the positions of copies among them that were left out, because others held their rows locked."""
         return frozenset((self.manifest or {}).get("waiting", ()))
 
-    @property
-    def gone(self) -> RangeCounts:
-        """Return what became of its copies, as far as the sweep itself does not count it."""
-        return RangeCounts(**(self.manifest or {}).get("gone", {}))
-
-    def counting(self, counts: dict[str, int], stale: int, absent: int) -> JournaledRange:
-        """Return the range with a batch added to what it counts itself."""
-        before = self.gone
-        gone = RangeCounts(add_counts(before.evicted, counts), before.stale + stale, before.absent + absent)
-        return replace(self, manifest={**self.manifest, "gone": asdict(gone)})
-
-    def after(self, positions: Sequence[int], left_out: Iterable[int]) -> JournaledRange:
+    def after(self, positions: Sequence[int], left_out: Iterable[int], gone: RangeEviction) -> JournaledRange:
         """Return the range as it is when copies at these positions were checked, but for some that were left out."""
         waiting = {one for one in self.waiting if one not in positions}.union(left_out)
         manifest = {**self.manifest, "waiting": sorted(waiting)} if waiting != self.waiting else self.manifest
-        return replace(self, evicted=max(self.evicted, positions[-1] + 1), manifest=manifest)
+        return replace(self, evicted=max(self.evicted, positions[-1] + 1), manifest=manifest, gone=asdict(gone))
 
 
 class StaleCopy(NamedTuple):
@@ -125,6 +162,15 @@ class StaleCopy(NamedTuple):
 
     key: str
     version: str
+
+
+class AbsentCopy(NamedTuple):
+    """A copy whose row the application had deleted when the sweep came to it."""
+
+    sweep_id: int
+    key: str
+    version: str
+    checked_at: datetime
 
 
 SWEEPS = JournalTable(
@@ -140,8 +186,10 @@ SWEEPS = JournalTable(
     },
 )
 _SUMMARIES = JournalTable("archive_sweep", ArchivedSweep)
+_CHANGED = JournalTable("archive_sweep", ChangedSweep)
 _RANGES = JournalTable("archive_range", JournaledRange, order="number")
 _STALE = JournalTable("archive_stale", StaleCopy, order="key")
+_ABSENT = JournalTable("archive_absent", AbsentCopy, order="sweep_id, key")
 _MOST_SECONDS = 30.0
 """The longest that one statement under a lease may take."""
 AT_ONCE = 500
@@ -157,6 +205,7 @@ class Journal:
         self._sweeps = Entries(SWEEPS, self.dialect, transaction.execute)
         self._ranges = Entries(_RANGES, self.dialect, transaction.execute)
         self._stale = Entries(_STALE, self.dialect, transaction.execute)
+        self._absent = Entries(_ABSENT, self.dialect, transaction.execute)
 
     def require(self, lease: Lease) -> None:
         """Raise ArchiveBusy unless the lease is still held, and keep it held until the transaction has ended."""
@@ -200,6 +249,8 @@ class Journal:
         layout: Any,
         parts: Sequence[str],
         ranges: Sequence[Any],
+        transform: dict[str, Any] | None = None,
+        changes: Sequence[Any] = (),
     ) -> Journaled:
         """Enter a new sweep with its ranges, and return it."""
         now = self.transaction.now()
@@ -217,6 +268,8 @@ class Journal:
             parts=list(parts),
             archived={},
             evicted={},
+            transform=transform,
+            **({"changes": list(changes)} if changes else {}),
         )
         for number, bounds in enumerate(ranges):
             self._ranges.add(sweep_id=sweep.id, number=number, bounds=bounds)
@@ -231,24 +284,54 @@ class Journal:
         of_table: dict[str, Any] = {} if table is None else {"table_name": table}
         return [self._total(one) for one in self._sweeps.find(limit=limit, newest_first=True, **of_table)]
 
+    def last(self, table: str) -> Journaled | None:
+        """Return the last sweep of a table; None if there was none."""
+        return next(iter(self._sweeps.find(limit=1, newest_first=True, table_name=table)), None)
+
+    def changed(self) -> list[ChangedSweep]:
+        """Return every sweep before which columns changed, in order."""
+        return Entries(_CHANGED, self.dialect, self.transaction.execute).find(known=["changes"])
+
     def _total(self, sweep: Journaled) -> Journaled:
         """Return a sweep with what its ranges count themselves."""
         if sweep.state is not State.COMMITTED:
             return sweep
-        for piece in self.ranges(sweep.id):
-            gone = piece.gone
-            sweep = replace(
-                sweep,
-                evicted=add_counts(sweep.evicted, gone.evicted),
-                stale=sweep.stale + gone.stale,
-                absent=sweep.absent + gone.absent,
-            )
-        return sweep
+        return self._added(sweep, [piece.eviction for piece in self.ranges(sweep.id)])
 
-    def add_up(self, number: int) -> None:
-        """Add what ranges count themselves to their sweep: nothing of it is evicted any more."""
+    @staticmethod
+    def _added(sweep: Journaled, ranges: Sequence[RangeEviction]) -> Journaled:
+        evicted = sweep.evicted
+        for gone in ranges:
+            evicted = add_counts(evicted, gone.evicted)
+        trail = [sweep.audit_id, *(gone.audit_id for gone in ranges)]
+        return replace(
+            sweep,
+            evicted=evicted,
+            stale=sweep.stale + sum(gone.stale for gone in ranges),
+            absent=sweep.absent + sum(gone.absent for gone in ranges),
+            audit_id=next((one for one in trail if one is not None), None),
+        )
+
+    def add_up(self, number: int, record_nothing: Callable[[], int]) -> None:
+        """Add what ranges count themselves to their sweep, of which nothing is evicted any more.
+
+        `record_nothing` writes the audit row of a sweep that took nothing.
+        """
         [total] = map(self._total, self._sweeps.find(id=number))
-        self._sweeps.change({"id": number}, evicted=total.evicted, stale=total.stale, absent=total.absent)
+        audit_id = record_nothing() if total.audit_id is None else total.audit_id
+        self._sweeps.change(
+            {"id": number}, evicted=total.evicted, stale=total.stale, absent=total.absent, audit_id=audit_id
+        )
+
+    def claim(self, sweep: int, number: int, evictor: str) -> JournaledRange:
+        """Return a range as it is now, for the named attempt to evict; from here on, no earlier attempt can."""
+        [piece] = self._ranges.change({"sweep_id": sweep, "number": number}, evictor=evictor)
+        return piece
+
+    def transformed(self, table: str) -> dict[int, dict[str, Any]]:
+        """Return what happened to the rows of a table on the way, by sweep, of those that did not copy them as they
+        were."""
+        return {one.id: one.transform for one in self._sweeps.find(table_name=table) if one.transform}
 
     def find(self, number: int) -> Journaled | None:
         """Return a sweep; None if there is none of that number."""
@@ -264,6 +347,10 @@ class Journal:
         also = {} if archived is None else {"archived": archived}
         return self._sweeps.move(number, state, changed_at=self.transaction.now(), **also)
 
+    def disown(self, number: int) -> None:
+        """End a sweep that another database began, of which this one is a clone, whatever its state."""
+        self._sweeps.change({"id": number}, state=State.DONE, changed_at=self.transaction.now())
+
     def ranges(self, number: int) -> list[JournaledRange]:
         return self._ranges.find(sweep_id=number)
 
@@ -276,36 +363,31 @@ class Journal:
         """Delete what was recorded of some ranges, so that they are copied again."""
         self.write(number, ((position, None) for position in positions))
 
-    def progress(
-        self,
-        sweep: Journaled,
-        piece: JournaledRange | None,
-        evicted: dict[str, int],
-        *,
-        absent: int,
-        stale: Sequence[tuple[str, str, str]],
-        audit_id: int | None,
-    ) -> None:
-        """Record a batch of evictions, in the transaction that did it: the range is as the batch leaves it.
+    def require_claim(self, sweep: int, piece: JournaledRange) -> None:
+        """Raise ArchiveBusy if another attempt has claimed a range, and let none do so until the transaction has ended.
 
-        Without `audit_id`, the range counts it itself, so that evictors do not wait for each other.
+        An attempt that was overtaken may not judge copies any more: a row that it would compare may be another by now,
+        with the key of one that has left.
         """
-        if piece is not None:
-            noted = "waiting" in piece.manifest or "gone" in piece.manifest
-            also = {"manifest": piece.manifest} if noted else {}
-            self._ranges.change({"sweep_id": sweep.id, "number": piece.number}, evicted=piece.evicted, **also)
-        if audit_id is not None:
-            self._sweeps.change(
-                {"id": sweep.id},
-                add={"absent": absent, "stale": len(stale)},
-                evicted=evicted,
-                audit_id=audit_id,
-                changed_at=self.transaction.now(),
-            )
-        for key, version, reason in stale:
-            self._stale.ensure(sweep_id=sweep.id, key=key, version=version, reason=reason)
+        p = self.transaction.parameters()
+        mine = " AND ".join(
+            f"{name} = {p.bind(name, value)}"
+            for name, value in (("sweep_id", sweep), ("number", piece.number), ("evictor", piece.evictor))
+        )
+        lock = " FOR UPDATE" if self.dialect.locks_rows else ""
+        own = self.dialect.own_table("archive_range")
+        if not self.transaction.execute(f"SELECT 1 FROM {own} WHERE {mine}{lock}", p.values):
+            raise ArchiveBusy(f"another attempt evicts range {piece.number} of sweep {sweep}; this one changed nothing")
 
-    def keep_again(self, number: int) -> None:
+    def progress(self, sweep: int, piece: JournaledRange, stale: Sequence[tuple[str, str, str]]) -> None:
+        """Record a batch of evictions, in the transaction that did it: the range is as the batch leaves it."""
+        also = {"manifest": piece.manifest} if "waiting" in piece.manifest else {}
+        here = {"sweep_id": sweep, "number": piece.number}
+        self._ranges.change(here, evicted=piece.evicted, gone=piece.gone, **also)
+        for key, version, reason in stale:
+            self._stale.ensure(sweep_id=sweep, key=key, version=version, reason=reason)
+
+    def mark_restored(self, number: int) -> None:
         """Record that copies which had left the archive are in it again."""
         self._stale.change({"sweep_id": number}, removed=False)
 
@@ -317,6 +399,35 @@ class Journal:
         """Record that copies have left the archive."""
         for key, _ in copies:
             self._stale.change({"sweep_id": number, "key": key}, removed=True)
+
+    def note_absent(self, number: int, copies: Iterable[tuple[str, str]]) -> None:
+        """Record copies whose rows were gone, in the transaction that found it."""
+        for key, version in copies:
+            self._absent.ensure(sweep_id=number, key=key, version=version, checked_at=self.transaction.now())
+
+    def absent(self, number: int, limit: int) -> list[AbsentCopy]:
+        """Return copies of a sweep whose rows were gone."""
+        return self._absent.find(sweep_id=number, limit=limit)
+
+    def absent_sweeps(self, table: str) -> list[int]:
+        """Return the sweeps of a table that have copies whose rows were gone."""
+        p = self.transaction.parameters()
+        sweeps, absent = self.dialect.own_table("archive_sweep"), self.dialect.own_table("archive_absent")
+        found = self.transaction.execute(
+            f"SELECT s.id FROM {sweeps} AS s WHERE s.table_name = {p.bind('table', table)} AND s.state = 'done'"
+            f" AND EXISTS (SELECT 1 FROM {absent} AS a WHERE a.sweep_id = s.id) ORDER BY s.id",
+            p.values,
+        )
+        return [number for (number,) in found]
+
+    def forget_absent_of(self, sweep: int) -> None:
+        """Delete what was recorded of such copies of a sweep of which nothing is archived any more."""
+        self._absent.delete(sweep_id=sweep)
+
+    def forget_absent(self, copies: Iterable[AbsentCopy]) -> None:
+        """Delete what was recorded of copies that are no longer archived: their keys are values of deleted rows."""
+        for copy in copies:
+            self._absent.delete(sweep_id=copy.sweep_id, key=copy.key)
 
     def forget(self, table: str, before: datetime) -> int:
         """Delete the ranges of sweeps of a table that were done before a time; return how many ranges there were.

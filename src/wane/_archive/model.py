@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 from wane._prune.sweep import Outcome
 
 if TYPE_CHECKING:
-    from wane._archive.files import ColdFile, NewFile
+    from wane._archive.delta.files import ColdFile, NewFile
+
+DIFFERENT = "another row has its key"
+OLDER = "a newer version of it is chosen too, and only that one is restored"
+"""Reasons why rows stay in the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,20 @@ class ArchivedRule:
     seconds: dict[str, float]
     """How long each step took."""
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DueRule:
+    """What a run would move by one rule."""
+
+    table: str
+    rule: str
+    due: int | None
+    """Counted exactly; None: could not be counted in the time allowed."""
+    unfinished: str
+    """The state of the table's unfinished sweep, which a run ends first; empty if there is none."""
+    transform: dict[str, Any] | None = None
+    """What happens to columns on the way; None if nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +79,39 @@ class SweepStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedColumnChange:
+    """A column that was added, dropped, renamed, or given another type, between two sweeps of its table."""
+
+    column: str
+    was: str | None
+    """Its type in the archive before; None if it was added."""
+    now: str | None
+    """Its type in the archive since; None if it was dropped, and later rows have NULL."""
+    sweep: int | None
+    """The first sweep with the change; None in the same database, where months have tables of their own."""
+    at: datetime | None
+    month: str | None = None
+    """In the same database: the first month whose table has the change."""
+    renamed_from: str | None = None
+    """Its name in the table before, if the contract says that it was renamed."""
+
+
+@dataclass(frozen=True, slots=True)
 class ColdStatus:
     """One table of the archive."""
 
     table: str
-    place: str
+    location: str
     rows: int
     bytes: int
     files: int
     oldest_month: str | None
     newest_month: str | None
     version: int
+    transform: dict[str, Any] | None = None
+    """What happens to columns of its rows on the way, by the contract; None: they are archived as they are."""
+    changes: tuple[ArchivedColumnChange, ...] = ()
+    """How its columns changed since its first sweep, in order."""
 
 
 VERIFIED = "archive verify"
@@ -111,6 +151,9 @@ class Restored:
     """The reasons, for the first of them: (key, reason)."""
     protected_until: datetime | None
     dry_run: bool = False
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Chosen rows with values in columns that their tables no longer have, by `table.column`. These values do not come
+    back, so the copies of their rows stay in the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +180,20 @@ class RestoreStatus:
     """Rows that stay in the archive."""
 
 
+@dataclass(frozen=True, slots=True)
+class AbsentRow:
+    """A row that the application deleted after it was copied, and whose copy is archived."""
+
+    table: str
+    key: str
+    """Its key, as the archive writes it (`_key`)."""
+    sweep: int
+    rule: str
+    month: str
+    at: datetime
+    """When the sweep found that the row was gone."""
+
+
 @dataclass(slots=True)
 class ExpiredTable:
     """What one run deleted for good of one table's archive."""
@@ -149,6 +206,8 @@ class ExpiredTable:
     """By table (what left with its rows too) and month."""
     held: str | None = None
     """Why nothing was deleted although it was due."""
+    more_absent: bool = False
+    """Whether more rows that the application deleted are left than one call erases: the next one continues."""
     message: str = ""
     busy: bool = False
     """Another process writes to it."""

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wane._contract.model import Contract, Rule, Table, ToArchive
+from wane._archive.spark.session import stopped_when_idle
+from wane._archive.tier.tier import DatabaseTier
+from wane._contract.model import Contract, Rule, Table, ToArchive, ToColdTier
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._leases import Leases
@@ -23,8 +25,8 @@ from wane.events import Listener, RuleFailed
 
 if TYPE_CHECKING:
     from wane._archive.context import ArchiveContext
+    from wane._archive.maintenance.upkeep import Upkeep
     from wane._archive.model import CompactedTable, ExpiredTable, TidiedTable
-    from wane._archive.upkeep import Upkeep
 
 _MOST_MONTHS = 12
 """How many months of one table expire, or are compacted, at once; the rest follows the next time."""
@@ -54,10 +56,12 @@ class ScheduledArchive:
 
         If another process holds the lease of its archive, do nothing: the next window checks again.
         """
+        if any(rule.active and isinstance(rule.action, ToColdTier) for rule in table.rules):
+            return self._expire_tier(store, table, actor, listener, fence, stop)
         rules = [rule for rule in table.rules if rule.active and isinstance(rule.action, ToArchive)]
         if not rules or table.append_only:
             return []
-        with store.clone(answer_seconds=_ANSWER_SECONDS) as own:
+        with stopped_when_idle(self.contract.spark.idle_stop), store.clone(answer_seconds=_ANSWER_SECONDS) as own:
             work = _Work(own, self.contract, table, actor, listener, fence, stop, self._failing)
             try:
                 return work.rules(rules)
@@ -66,6 +70,31 @@ class ScheduledArchive:
                     f"the archive's libraries are missing: {problem.name}", "pip install 'wane[spark]'"
                 )
                 return [work.failed(rules[0], str(missing))]
+
+    def _expire_tier(
+        self,
+        store: Store,
+        table: Table,
+        actor: str,
+        listener: Listener,
+        fence: Callable[[Transaction], None],
+        stop: threading.Event,
+    ) -> list[SweptRule]:
+        """Expire rows that are archived in the same database, if that was last done long enough ago."""
+        name = str(table.name)
+        tier = DatabaseTier(store, self.contract, actor, listener, stop, fence)
+        if tier.cutoff(table) is None or table.append_only:
+            return []
+        with store.snapshot() as transaction:
+            last = Ledger.of(transaction).trail(kind="archive_expire", table=name, limit=1)
+            if last and transaction.now() - last[0].executed_at < self.contract.upkeep.every:
+                return []
+        done = tier.expire(table)
+        if done.outcome is not Outcome.FAILED:
+            return []
+        rule = next(one for one in table.rules if isinstance(one.action, ToColdTier))
+        listener(RuleFailed(table.scheduler, name, rule.name, table.label(rule), done.message))
+        return [SweptRule(name, rule.name, "shelve", Outcome.FAILED, {name: 0}, 0, 0.0, done.message)]
 
 
 class _Work:
@@ -116,7 +145,7 @@ class _Work:
                 )
             )
         if all(one.outcome in (Outcome.DONE, Outcome.BUDGET) for one in done):
-            done += self._care(rules[0], context)
+            done += self._maintain(rules[0], context)
         return done
 
     def failed(self, rule: Rule, message: str) -> SweptRule:
@@ -131,15 +160,15 @@ class _Work:
             held = Leases(self.store.dialect).current(run, now)
         return next((f"{one.holder} writes to its archive" for one in held if one.name == f"archive {self.name}"), "")
 
-    def _care(self, rule: Rule, context: ArchiveContext) -> list[SweptRule]:
+    def _maintain(self, rule: Rule, context: ArchiveContext) -> list[SweptRule]:
         """Expire, compact and tidy, if that was last done long enough ago; a step that fails does not stop the others.
 
         Tidying the table itself comes last, and its entry in the audit trail records when all of it was done.
         """
-        from wane._archive.compact import Compaction
-        from wane._archive.expire import ArchiveExpiry
-        from wane._archive.tidy import Tidying
-        from wane._archive.upkeep import Upkeep
+        from wane._archive.maintenance.compact import Compaction
+        from wane._archive.maintenance.expire import ArchiveExpiry
+        from wane._archive.maintenance.tidy import Tidying
+        from wane._archive.maintenance.upkeep import Upkeep
 
         upkeep = Upkeep(context)
         if not self._is_time(upkeep):
@@ -159,7 +188,16 @@ class _Work:
         swept: list[SweptRule] = []
         self.failing.discard(self.name)
         for step in steps:
-            done = step()
+            try:
+                done = step()
+            except ImportError:
+                raise  # The libraries are missing, for every step.
+            except Exception as problem:
+                # Also what no step expects fails alone: without tidying, the disk fills.
+                first = str(problem).strip().partition("\n")[0]
+                self.failing.add(self.name)
+                swept.append(self.failed(rule, f"{type(problem).__name__}: {first}"))
+                continue
             if done.outcome is Outcome.DONE:
                 continue
             if done.outcome is not Outcome.FAILED:

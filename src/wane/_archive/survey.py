@@ -15,18 +15,18 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from wane._archive import executor
-from wane._archive.cold_table import ColdTable
-from wane._archive.connect import opened
-from wane._archive.dialects import source_of
-from wane._archive.failure import answering, answers
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.failure import answering, answers
 from wane._archive.inspection import status_of
 from wane._archive.model import Surveyed
-from wane._archive.query import frame
-from wane._archive.reader import Source
-from wane._archive.secret import task_source
+from wane._archive.query.query import frame
+from wane._archive.rows.names import ColumnNames
+from wane._archive.rows.types import MONTH, PARENT
+from wane._archive.spark import executor
+from wane._archive.spark.connect import opened, source_of
+from wane._archive.spark.reader import Source
+from wane._archive.spark.secret import task_source
 from wane._archive.sql_survey import Slice, SurveyRows
-from wane._archive.types import MONTH, PARENT
 from wane._contract.duration import Forever
 from wane._contract.model import Age, Cap, Contract, Expiry, Mark, Orphans, Table
 from wane._contract.names import TableName
@@ -124,7 +124,8 @@ class Surveyor:
         if status is None:
             return
         selection = self._selection_of(cold.name)
-        months, times, rate = _aggregate(frame(self.executor.spark(), cold), selection)
+        names = ColumnNames.of(self.contract, cold.name)
+        months, times, rate = _aggregate(frame(self.executor.spark(), cold), selection, names)
         edges = _shown(times, selection)
         keep = next((one.keep for one in self.contract.archive if str(one.table) == cold.name), None)
         limit = None if isinstance(keep, Forever) else window_limit(rate, keep)
@@ -162,7 +163,7 @@ class _Hot:
         """What is due at each horizon under rules whose rows no slice of time bounds."""
 
     def _arrival(self, declared: Selection | None) -> Selection | None:
-        """Return what tells when a row arrived: the declared age, or the time that a rule ages by; None if only its
+        """Return what dates a row's arrival: the declared age, or the time that a rule ages by; None if only its
         expiry is known."""
         timed = (one for one in self.selections if one.one_time)
         return declared or next((one for one in timed if not isinstance(one.rule.bound, Expiry)), None)
@@ -345,17 +346,18 @@ def _answer(source: Source, tasks: list[list[_Query]], number: int) -> str:
 
 
 def _aggregate(
-    rows: Any, selection: Selection | None
+    rows: Any, selection: Selection | None, names: ColumnNames
 ) -> tuple[dict[str, int], tuple[datetime | None, datetime | None], Trend | None]:
     """Count rows by month; return also the oldest and newest time, and the rate of the last complete months."""
     from pyspark.sql import functions as f
 
-    if selection is None or not selection.one_time or selection.time_column.name not in rows.columns:
+    name = "" if selection is None or not selection.one_time else names.archived(selection.time_column.name)
+    if selection is None or name not in rows.columns:
         # What only left with other rows has no time of its own: its months are those of the rows.
         months = {one[MONTH]: one["count"] for one in rows.groupBy(MONTH).count().collect()}
         return dict(sorted(months.items())), (None, None), None
     own = rows.where(f.col(PARENT).isNull()) if PARENT in rows.columns else rows
-    column = f.col(f"`{selection.time_column.name.replace('`', '``')}`")
+    column = f.col(f"`{name.replace('`', '``')}`")
     found = (
         own.groupBy(MONTH).agg(f.count("*").alias("n"), f.min(column).alias("a"), f.max(column).alias("z")).collect()
     )

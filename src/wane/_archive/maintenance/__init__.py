@@ -1,0 +1,1 @@
+"""Maintenance of the archive: compaction, expiry, holds, absent rows, tidying, repair; journaled and audited."""

@@ -1,0 +1,286 @@
+"""Deleting hot rows that are proven and committed, batch by batch.
+
+Each batch is one transaction that reads the gates, checks the lease, checks every row again, takes those that the
+archive holds exactly, and records what it did, in its range's entry of the journal and in its range's audit row. So a
+range that was left anywhere is resumed there, by whichever process is next; the latest attempt has it, and no other.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from wane._archive.delta.paths import cold_path
+from wane._archive.journal import Journal, Journaled, JournaledRange
+from wane._archive.pipeline.copies import Copies, pages
+from wane._archive.pipeline.range_take import range_take
+from wane._archive.pipeline.sql_evict import Copy, Evicted, evict
+from wane._archive.rows.dialects import archive_dialect
+from wane._archive.rows.sql import ArchiveRows
+from wane._archive.rows.types import KEY, VERSION
+from wane._contract.model import Table
+from wane._contract.settings import SweepSettings
+from wane._db import Store
+from wane._db.transaction import Transaction
+from wane._leases import Lease
+from wane._ledger import AuditEntry
+from wane._prune.batches import Batches, pass_gates, require_running
+from wane._prune.dialects import row_taker
+from wane._prune.pace import Pace
+from wane._prune.take import RowTaker
+from wane._rules.rows import cutoff
+from wane.errors import Locked, TimedOut
+from wane.events import Listener
+
+_MOST_TRIES = 40
+_WAIT_SECONDS = 0.25
+_PIECES = 8
+_LEAST_PIECE = 250
+
+
+class _Changed(Exception):
+    """The table is no longer what it was when it was copied."""
+
+
+class _Differs(Exception):
+    """The range has other rows than were copied; the check one by one finds out which."""
+
+
+def _pieces(batch: Copies) -> list[Copies]:
+    """Split a batch whose range has other rows, so that only a few copies have to be checked one by one."""
+    step = max(_LEAST_PIECE, -(-len(batch) // _PIECES))
+    return [batch.piece(start, min(start + step, len(batch))) for start in range(0, len(batch), step)]
+
+
+@dataclass(frozen=True, slots=True)
+class EvictJob:
+    """The job description that all evictors of a sweep share. Spark sends it to its tasks: it has nothing secret."""
+
+    table: Table
+    archive: ArchiveRows
+    settings: SweepSettings
+    lease: Lease
+    sweep: Journaled
+    folders: Sequence[str]
+    pace: Pace
+    fence: Callable[[Transaction], None]
+    """Called inside every transaction that deletes rows; raises if another process may work by now."""
+    keeping: bool
+    """Whether the table changed since it was copied: then rows that exist stay."""
+
+    def audit(self, piece: JournaledRange) -> AuditEntry:
+        """Return the audit row of a range, as far as there is one."""
+        sweep, gone = self.sweep, piece.eviction
+        # The sweep has a row of that name if an earlier version began to evict it.
+        first = piece.number == 0 and sweep.audit_id is None
+        return AuditEntry(
+            kind="archive",
+            table=str(self.table.name),
+            actor=sweep.actor,
+            inputs={
+                "rule": sweep.rule,
+                "sweep": sweep.id,
+                "range": piece.number,
+                **({"transform": sweep.transform} if sweep.transform else {}),
+            },
+            counts=gone.evicted,
+            executed_at=sweep.decided_at,
+            rule=sweep.rule,
+            run=f"archive-{sweep.id}" if first else f"archive-{sweep.id}-{piece.number}",
+            cutoff=cutoff(self.archive.selection.rule, sweep.decided_at),
+            id=gone.audit_id,
+        )
+
+
+class Eviction:
+    """The eviction of some ranges of a sweep over one connection."""
+
+    def __init__(self, store: Store, job: EvictJob, stop: threading.Event, listener: Listener) -> None:
+        self.store = store
+        self.job = job
+        self.table = job.table
+        self.archive = job.archive
+        self.sweep = job.sweep
+        self.by_range = None if job.keeping else range_take(job.archive)
+        """How whole batches are taken; None if every row is checked on its own."""
+        self.keeping = job.keeping
+        """The table is no longer what it was when it was copied: rows that exist stay."""
+        self.attempt = uuid.uuid4().hex
+        self.range: JournaledRange
+        """The range whose copies are checked, as the last batch left it."""
+        label = job.table.label(job.archive.selection.rule)
+        nothing = job.audit(JournaledRange(0, None, None, 0))
+        self.batches = Batches(store, job.pace, nothing, self._begin, stop, listener, job.table.scheduler, label)
+
+    def run(self, ranges: Sequence[int]) -> None:
+        """Check every copy of these ranges that has not been checked yet, and delete the rows that may leave."""
+        compared = self.archive.dialect.checksums and not self.keeping
+        # The version of a row that Spark made another of is a digest of its values.
+        parts = [None if part.projection else part.shape for part in self.archive.parts]
+        # Other tables than the contract names by now may have left with the rows of this sweep.
+        shapes = parts if compared else [None] * len(self.job.folders)
+        columns = [KEY, VERSION] if self.by_range is None else self.by_range.columns
+        folders = [cold_path(one) for one in self.job.folders]
+        for number in ranges:
+            require_running(self.batches.stop)
+            self.range = self._claim(number)
+            if self.range.finished:
+                continue
+            self.batches.audit = self.job.audit(self.range)
+            for page in pages(folders, self.range.manifest, columns, shapes):
+                self._page(page)
+
+    def _claim(self, number: int) -> JournaledRange:
+        with self.store.transaction() as transaction:
+            journal = Journal(transaction)
+            journal.require(self.job.lease)
+            return journal.claim(self.sweep.id, number, self.attempt)
+
+    def _page(self, page: Copies) -> None:
+        start = max(0, self.range.evicted - page.first)
+        left_out = [one - page.first for one in sorted(self.range.waiting) if one in page.positions]
+        if left_out:
+            copies = [copy for one in left_out for copy in self._each(page.piece(one, one + 1))]
+            self._one_by_one(copies, skip_locked=True)
+        while start < len(page):
+            end = self._end(page, start)
+            self._batch(page.piece(start, end))
+            start = end
+
+    def _each(self, batch: Copies) -> list[Copy]:
+        return batch.each(archive_dialect(self.store).read_key)
+
+    def _end(self, page: Copies, start: int) -> int:
+        """Return where a batch ends that begins here: at least one copy, and as many as fit with what follows them."""
+        most = min(start + self.batches.size, len(page))
+        if not page.sizes:
+            return most
+        end, rows = start + 1, page.sizes[start]
+        while end < most and (rows := rows + page.sizes[end]) <= self.batches.size:
+            end += 1
+        return end
+
+    def _batch(self, batch: Copies) -> None:
+        pieces = _pieces(batch)
+        try:
+            if self._take_range(batch):
+                return
+        except Locked as problem:
+            self.batches.slow_down(problem, _WAIT_SECONDS)
+            self._one_by_one(self._each(batch), skip_locked=True)
+            return
+        if len(pieces) == 1 or self.by_range is None or self.keeping:
+            self._one_by_one(self._each(batch), skip_locked=False)
+            return
+        for piece in pieces:
+            self._batch(piece)
+
+    def _take_range(self, batch: Copies) -> bool:
+        """Delete a whole batch in one statement by its range, as nearly all of them can be.
+
+        Delete nothing if it has other rows than the copies, the table changed, or it takes too long. Return whether it
+        was deleted.
+        """
+        taking = self.by_range
+        if taking is None or self.keeping:
+            return False
+
+        def take(taker: RowTaker, now: datetime) -> Evicted:
+            statement = taking.statement(batch, now)
+            if not taking.same(taker.transaction.execute(statement.text, statement.parameters), batch):
+                raise _Differs
+            return self._evicted(len(batch))
+
+        try:
+            self._paced(partial(self._transaction, batch.positions, take))
+        except (_Differs, _Changed, TimedOut):
+            return False
+        return True
+
+    def _one_by_one(self, batch: list[Copy], *, skip_locked: bool) -> None:
+        left, tries = batch, 0
+        while True:
+            try:
+                evicted = self._paced(partial(self._check, left, skip_locked=skip_locked))
+            except _Changed:
+                self.keeping = True
+                continue
+            except (Locked, TimedOut) as problem:
+                tries += 1
+                if tries > _MOST_TRIES:
+                    raise
+                self.batches.slow_down(problem, _WAIT_SECONDS)
+                if isinstance(problem, TimedOut) and len(left) > 1:
+                    middle = len(left) // 2
+                    self._one_by_one(left[:middle], skip_locked=skip_locked)
+                    left = left[middle:]
+                skip_locked = True
+                continue
+            if not evicted.locked:
+                return
+            left, tries = list(evicted.locked), tries + 1
+            if tries > _MOST_TRIES:
+                raise Locked(f"{self.table.name}: rows that are archived are locked by others", "run again later")
+            self.batches.stop.wait(_WAIT_SECONDS)
+
+    def _check(self, batch: list[Copy], *, skip_locked: bool) -> Evicted:
+        def take(taker: RowTaker, now: datetime) -> Evicted:
+            if self.keeping:
+                return self._keep(taker.transaction, batch)
+            return evict(taker, self.archive, batch, now, skip_locked=skip_locked)
+
+        return self._transaction([copy.position for copy in batch], take)
+
+    def _paced(self, work: Callable[[], Evicted]) -> Evicted:
+        """Run a batch, emit its event, and pause."""
+        require_running(self.batches.stop)
+        evicted = work()
+        if evicted.locked:
+            self.batches.emit()
+        else:
+            self.batches.adapt()
+            self.batches.pause()
+        return evicted
+
+    def _begin(self, transaction: Transaction) -> datetime:
+        def fence(transaction: Transaction) -> None:
+            journal = Journal(transaction)
+            journal.require(self.job.lease)
+            journal.require_claim(self.sweep.id, self.range)
+            self.job.fence(transaction)
+
+        return pass_gates(transaction, self.archive.selection, self.job.settings, fence)
+
+    def _transaction(self, positions: Sequence[int], take: Callable[[RowTaker, datetime], Evicted]) -> Evicted:
+        with self.batches.open() as batch:
+            transaction, taker = batch.transaction, row_taker(batch.transaction)
+            evicted = take(taker, self.sweep.decided_at)
+            if not self.keeping and self.archive.changed(transaction, self.sweep.layout):
+                raise _Changed
+            taker.conclude(self.archive.selection, evicted.counts)
+            batch.record(evicted.counts)
+            Journal(transaction).note_absent(self.sweep.id, evicted.missing)
+            gone = self.range.eviction.after(
+                evicted.counts, len(evicted.stale), evicted.absent, batch.entry.seconds, batch.audit_id
+            )
+            after = self.range.after(positions, [copy.position for copy in evicted.locked], gone)
+            Journal(transaction).progress(self.sweep.id, after, evicted.stale)
+        self.range = after
+        return evicted
+
+    def _evicted(self, rows: int) -> Evicted:
+        return Evicted({str(self.table.name): rows}, (), (), ())
+
+    def _keep(self, transaction: Transaction, batch: list[Copy]) -> Evicted:
+        """Keep every row that exists, because the table changed since it was copied, and report its copy as stale."""
+        statement = self.archive.keys_present([copy.key for copy in batch])
+        found = transaction.execute(statement.text, statement.parameters)
+        known = {copy.text: copy.archived for copy in batch}
+        stale = tuple((text, known[text], "the table changed") for (text,) in found if text in known)
+        there = {text for text, _, _ in stale}
+        missing = tuple((copy.text, copy.archived) for copy in batch if copy.text not in there)
+        return Evicted({str(self.table.name): 0}, stale, missing, ())

@@ -1,0 +1,65 @@
+"""Cutting what is due into pieces along (time, key): each small enough for one task, found by walking the rule's index.
+
+No row is read: only the positions where a piece ends. The pieces are frozen in the journal, so that a sweep which is
+resumed copies the same ones; which rows they hold is decided when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from wane._archive.rows.sql import ArchiveRows
+from wane._db import Store
+
+_SECONDS = 600.0
+"""The longest that finding one piece may take."""
+
+
+def cut(
+    store: Store,
+    archive: ArchiveRows,
+    now: datetime,
+    *,
+    range_rows: int,
+    sweep_rows: int,
+    going_on: Callable[[], bool] = lambda: True,
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the pieces of what is due, at most `sweep_rows` rows in all, and whether more is due behind them."""
+    pieces: list[dict[str, Any]] = []
+    floor: Sequence[object] | None = None
+    rows = 0
+    while rows < sweep_rows and going_on():
+        limit = min(range_rows, sweep_rows - rows)
+        found: list[tuple[Any, ...]] = [
+            (limit, *one) for one in store.read(archive.ceiling(now, limit, floor), _SECONDS)
+        ] or store.read(archive.rest(now, limit, floor), _SECONDS)
+        if not found:
+            break
+        count, *ceiling = found[0]
+        pieces.append({"floor": None if floor is None else _plain(floor), "ceiling": _plain(ceiling), "rows": count})
+        floor = ceiling
+        rows += count
+        if count < limit:
+            return pieces, False
+    return pieces, bool(pieces) and bool(store.read(archive.ceiling(now, 1, floor), _SECONDS))
+
+
+def bounds(archive: ArchiveRows, piece: dict[str, Any], store: Store) -> str:
+    """Write the condition that a row lies in a piece, with its values as literals."""
+    floor = piece["floor"]
+    return store.literal(archive.bounds(None if floor is None else _values(floor), _values(piece["ceiling"])))
+
+
+def open_bounds(archive: ArchiveRows, floor: Sequence[Any] | None, store: Store) -> str:
+    """Write the condition that a row lies behind a position, or anywhere if there is none."""
+    return store.literal(archive.behind(None if floor is None else _values(floor)))
+
+
+def _plain(position: Sequence[object]) -> list[Any]:
+    return [{"blob": one.hex()} if isinstance(one, bytes) else one for one in position]
+
+
+def _values(position: Sequence[Any]) -> list[object]:
+    return [bytes.fromhex(one["blob"]) if isinstance(one, dict) else one for one in position]

@@ -1,0 +1,232 @@
+"""Removing copies of rows from the archive: stale ones, those of rows that are back in the hot table, and sweeps that
+were abandoned.
+
+Every file that holds one of them is replaced, in one commit, by a file with its other rows, in their order: read one
+row group at a time, and read back before it counts. Files that cannot hold one are not read: the log has the sweeps of
+each file, and its footer the least and greatest key.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.comparison import groups, shape_of
+from wane._archive.delta.failure import writing
+from wane._archive.delta.files import ColdFile, NewFile, listing
+from wane._archive.delta.paths import ColdPath, source, sync_file, sync_folder
+from wane._archive.query.skipping import footer_edges
+from wane._archive.rows import content
+from wane._archive.rows.content import Checks, Shape
+from wane._archive.rows.statistics import statistics
+from wane._archive.rows.types import KEY, MONTH, PARENT, SWEEP, VERSION
+from wane._leases import Lease
+from wane.errors import Unproven
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
+
+_ATTEMPTS = 5
+_BETWEEN = "\x1f"
+"""Stands in no key: a key is JSON, which escapes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoneCopies:
+    """Which copies leave a table: of all rows of some sweeps, or of those that these columns name."""
+
+    sweeps: frozenset[int]
+    columns: tuple[str, ...] = (SWEEP,)
+    names: frozenset[str] | None = None
+    """What the columns of each copy have, as one text; None for all copies of the sweeps."""
+
+    @classmethod
+    def of_sweep(cls, sweep: int) -> GoneCopies:
+        """Return all copies of a sweep."""
+        return cls(frozenset([sweep]))
+
+    @classmethod
+    def stale(cls, sweep: int, copies: Sequence[tuple[str, str]], *, follows: bool) -> GoneCopies:
+        """Return copies of a sweep by their keys and versions, or what followed them."""
+        return cls.exactly([(sweep, key, version) for key, version in copies], follows=follows)
+
+    @classmethod
+    def exactly(cls, copies: Sequence[tuple[int, str, str]], *, follows: bool) -> GoneCopies:
+        """Return copies by their sweeps, keys and versions, or what followed them.
+
+        What followed a row is named by the row's key, which no other copy of a proven sweep has.
+        """
+        if follows:
+            return cls.restored([(sweep, key) for sweep, key, _ in copies], follows=True)
+        names = frozenset(copy_name(*copy) for copy in copies)
+        return cls(frozenset(sweep for sweep, _, _ in copies), (SWEEP, KEY, VERSION), names)
+
+    @classmethod
+    def restored(cls, copies: Sequence[tuple[int, str]], *, follows: bool) -> GoneCopies:
+        """Return copies by their sweeps and keys, or what followed them, so that no later copy of the same row goes."""
+        names = frozenset(f"{sweep}{_BETWEEN}{key}" for sweep, key in copies)
+        return cls(frozenset(sweep for sweep, _ in copies), (SWEEP, PARENT if follows else KEY), names)
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the keys that are named, sorted."""
+        return sorted({name.split(_BETWEEN)[1] for name in self.names or ()})
+
+    def mask(self, table: pa.Table) -> Any:
+        """Decide which rows go."""
+        if self.names is None:
+            return pc.is_in(table[SWEEP].cast(pa.string()), pa.array(sorted(map(str, self.sweeps)), pa.string()))
+        return pc.is_in(self.written(table), pa.array(self.names, pa.string()))
+
+    def written(self, table: pa.Table) -> Any:
+        """Write what the columns of each row have as one text, as `names` has it."""
+        return pc.binary_join_element_wise(*(table[name].cast(pa.string()) for name in self.columns), _BETWEEN)
+
+
+def copy_name(sweep: int, key: str, version: str) -> str:
+    """Write the name of a copy, by its sweep, key and version."""
+    return _BETWEEN.join((str(sweep), key, version))
+
+
+def remove_copies(
+    cold: ColdTable, gone: GoneCopies, leases: Sequence[Lease], *, why: str, texts: Sequence[str] = ()
+) -> None:
+    """Remove copies in one commit. Idempotent.
+
+    `texts`: text columns whose minima and maxima are written to the archive's log.
+    """
+    from deltalake.exceptions import CommitFailedError
+
+    for attempt in range(_ATTEMPTS):
+        table = cold.fresh()
+        if table is None or not set(gone.columns) <= {field.name for field in table.schema().fields}:
+            return  # Nothing of it ever left, or ever left with another row.
+        cold.require_fences(table, leases)
+        with writing(cold.folder):
+            actions = _actions(cold, table, gone, texts)
+        if not actions:
+            return
+        try:
+            cold.write(table, actions, leases, {}, removed=why)
+            return
+        except CommitFailedError:
+            # Another process committed to the same files; the next attempt reads the table anew.
+            if attempt + 1 == _ATTEMPTS:
+                raise
+
+
+def _actions(
+    cold: ColdTable, table: DeltaTable, gone: GoneCopies, texts: Sequence[str]
+) -> list[AddAction | RemoveAction]:
+    from deltalake.transaction import AddAction, RemoveAction
+
+    now = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = []
+    for file, rest in changed_files(cold, table, gone, texts):
+        actions.append(
+            RemoveAction(
+                file.path,
+                data_change=True,
+                deletion_timestamp=now,
+                size=file.bytes,
+                partition_values={MONTH: file.month},
+            )
+        )
+        if rest is not None:
+            actions.append(
+                AddAction(rest.path, rest.bytes, {MONTH: rest.month}, now, data_change=True, stats=rest.statistics)
+            )
+    return actions
+
+
+def changed_files(
+    cold: ColdTable, table: DeltaTable, gone: GoneCopies, texts: Sequence[str], month: str | None = None
+) -> Iterator[tuple[ColdFile, NewFile | None]]:
+    """Write every file anew that holds some of these copies, without them; yield both, and None if nothing is left."""
+    shape = shape_of(table)
+    for file in _candidates(cold, table, gone):
+        if month in (None, file.month):
+            rest = _rest(cold.folder, file, gone, shape, texts)
+            if not isinstance(rest, ColdFile):
+                yield file, rest
+
+
+def find_copies(cold: ColdTable, table: DeltaTable, gone: GoneCopies) -> dict[str, str]:
+    """Return those of some copies that are part of the table, as `GoneCopies.names` has them, each with its month."""
+    shape = [one for one in shape_of(table) if one[0] in gone.columns]
+    return {
+        name: file.month
+        for file in _candidates(cold, table, gone)
+        for group in groups(cold.folder / file.path, shape)
+        for name in gone.written(group.filter(gone.mask(group))).to_pylist()
+    }
+
+
+def _candidates(cold: ColdTable, table: DeltaTable, gone: GoneCopies) -> Iterator[ColdFile]:
+    """Yield the files that can hold one of these copies."""
+    keys, sweeps = gone.keys, sorted(gone.sweeps)
+    for file in listing(table):
+        if file.has_any(sweeps) and _may_have(cold.folder / file.path, gone, keys):
+            yield file
+
+
+def _may_have(path: ColdPath, gone: GoneCopies, keys: Sequence[str]) -> bool:
+    """Check whether a file can hold a copy with one of some keys, by the least and greatest in its footer."""
+    if gone.names is None:
+        return True
+    edges = footer_edges(path, gone.columns[1:2]).get(gone.columns[1])
+    if edges is None:
+        return True
+    first = bisect_left(keys, edges[0])
+    return first < len(keys) and keys[first] <= edges[1]
+
+
+def _rest(
+    folder: ColdPath, file: ColdFile, gone: GoneCopies, shape: Shape, texts: Sequence[str]
+) -> NewFile | ColdFile | None:
+    """Write what is left of a file to a new one; return the file itself if all of it is, and None if nothing is."""
+    old = folder / file.path
+    named = [one for one in shape if one[0] in gone.columns]
+    masks = [gone.mask(table) for table in groups(old, named)]
+    going = sum(pc.sum(mask).as_py() or 0 for mask in masks)
+    if going == 0:
+        return file
+    if going == sum(map(len, masks)):
+        return None
+    path = f"{MONTH}={file.month}/part-{uuid.uuid4().hex}.parquet"
+    left = _write(folder / path, old, masks, shape)
+    if _checks(folder / path, shape) != left:
+        raise Unproven(f"{folder / path} does not hold what was left of {old}", "nothing was removed; run it again")
+    footer = pq.read_metadata(source(folder / path))
+    size = (folder / path).stat().st_size
+    return NewFile(path, file.month, footer.num_rows, size, json.dumps(statistics(footer, texts)))
+
+
+def _write(new: ColdPath, old: ColdPath, masks: Sequence[Any], shape: Shape) -> Checks:
+    schema = pa.schema([(name, content.arrow_type(kind)) for name, kind in shape])
+    left = Checks()
+    with new.open("xb") as sink:
+        with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+            for table, mask in zip(groups(old, shape), masks, strict=True):
+                rest = table.filter(pc.invert(mask)).combine_chunks()
+                if len(rest):
+                    left += content.check(rest, shape, strict=True)
+                    writer.write_table(rest, row_group_size=len(rest))
+        sync_file(new, sink)
+    sync_folder(new.parent)
+    return left
+
+
+def _checks(path: ColdPath, shape: Shape) -> Checks:
+    return sum((content.check(table, shape, strict=True) for table in groups(path, shape)), Checks())

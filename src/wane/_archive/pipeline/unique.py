@@ -1,0 +1,83 @@
+"""Proving that a sweep copied no row twice.
+
+Tasks that do not share a snapshot may both find a row: in the range that it is moved out of, and in the one that it is
+moved into. Two copies of one row would be one too many in the archive, and what removes one of them might take the
+other along. So keys are compared over all files of a sweep before anything is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from wane._archive.delta.failure import answering, answers
+from wane._archive.pipeline.verify import FileJob
+from wane._archive.rows.types import KEY
+from wane._archive.spark.executor import ArchiveExecutor
+
+KEYS_AT_ONCE = 1_000_000
+"""The number of keys that one task compares, and holds in memory."""
+_BYTES = 8
+"""The number of bytes at the end of a key that decide which task compares it; the last ones are quotes and brackets."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """The keys of one part that one task compares: those that fall into one of several shares."""
+
+    part: int
+    number: int
+    of: int
+
+
+def copied_twice(executor: ArchiveExecutor, files: Sequence[FileJob]) -> tuple[int, str] | None:
+    """Find a row that a sweep copied twice: its part, and its key; None if there is none."""
+    if len({file.range for file in files}) < 2:
+        return None  # One task read them all, in one snapshot of the database, where keys are unique.
+    shares = []
+    for part in sorted({file.part for file in files}):
+        rows = sum(file.rows for file in files if file.part == part)
+        of = -(-rows // KEYS_AT_ONCE)
+        shares += [_Share(part, number, of) for number in range(of)]
+    found = answers(executor.run(partial(_compare, list(files), shares), len(shares)))
+    return min(((one["part"], one["key"]) for one in found if one["key"] is not None), default=None)
+
+
+def _compare(files: Sequence[FileJob], shares: Sequence[_Share], number: int) -> str:
+    share = shares[number]
+    return answering(lambda: {"part": share.part, "key": _twice(files, share)})
+
+
+def _twice(files: Sequence[FileJob], share: _Share) -> str | None:
+    chunks = []
+    for file in files:
+        if file.part == share.part:
+            with pq.ParquetFile(file.path) as opened:
+                for batch in opened.iter_batches(columns=[KEY]):
+                    keys = batch.column(KEY)
+                    chunks.append(
+                        keys if share.of == 1 else keys.filter(pa.array(_shares(keys, share.of) == share.number))
+                    )
+    keys = pa.chunked_array(chunks, pa.string())
+    if pc.count_distinct(keys).as_py() == len(keys):
+        return None
+    counted = pc.value_counts(keys)
+    return str(pc.min(counted.field("values").filter(pc.greater(counted.field("counts"), 1))).as_py())
+
+
+def _shares(keys: Any, of: int) -> Any:
+    """Compute the share of every key, by its last bytes: equal for equal keys."""
+    ends = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    data = np.frombuffer(keys.buffers()[2], np.uint8)
+    mixed = np.zeros(len(keys), np.uint64)
+    for back in range(1, _BYTES + 3):
+        byte = data[np.maximum(ends[1:] - back, ends[:-1])]
+        mixed = mixed * np.uint64(31) + byte
+    return mixed % np.uint64(of)

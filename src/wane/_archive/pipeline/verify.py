@@ -1,0 +1,162 @@
+"""Reading back: every file that was written is read again by a task.
+
+What it holds is compared with what was written and with what the database says. Nothing is committed, and no row
+leaves, that was not proven so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from wane._archive.delta.failure import answering, answers
+from wane._archive.delta.paths import ColdPath, cold_path, source
+from wane._archive.pipeline.projected_copy import read_digests
+from wane._archive.rows import content
+from wane._archive.rows.content import Checks, Shape
+from wane._archive.spark.executor import ArchiveExecutor, Progress, unseen
+from wane.errors import Unproven
+
+
+@dataclass(frozen=True, slots=True)
+class FileJob:
+    """A file to be read back."""
+
+    range: int
+    part: int
+    path: str
+    rows: int
+    groups: Sequence[str]
+    """The digest of each group of rows, as it was when it was written."""
+    whole_keys: bool = False
+    """Whether the database digested its keys as whole numbers."""
+    projected: bool = False
+    """Whether Spark made its rows, so that the database's digests are of their keys only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofJob:
+    """The job description that all tasks of a proof share."""
+
+    shapes: Sequence[Shape]
+    files: Sequence[FileJob]
+    strict: bool
+
+
+def files_of(folders: Sequence[ColdPath], manifests: Sequence[Any]) -> list[FileJob]:
+    """Return every file of some manifests; a manifest says what was written of one range, part by part."""
+    return [
+        FileJob(
+            manifest["range"],
+            number,
+            str(folders[number] / file["path"]),
+            file["rows"],
+            file["groups"],
+            part.get("whole_keys", False),
+            "digests" in part,
+        )
+        for manifest in manifests
+        for number, part in enumerate(manifest["parts"])
+        for file in part["files"]
+    ]
+
+
+def prove(
+    executor: ArchiveExecutor,
+    job: ProofJob,
+    manifests: Sequence[Any],
+    names: Sequence[str],
+    progress: Progress = unseen,
+) -> None:
+    """Raise Unproven unless the files hold exactly what the database says that they must."""
+    found = answers(executor.run(partial(read_back, job), len(job.files), progress))
+    read: dict[tuple[int, int], Checks] = {}
+    for answer in found:
+        piece = answer["range"], answer["part"]
+        read[piece] = read.get(piece, Checks()) + Checks(*answer["checks"])
+    for manifest in manifests:
+        for number, part in enumerate(manifest["parts"]):
+            _compare(names[number], Checks(*part["checks"]), read.get((manifest["range"], number), Checks()))
+    _prove_projected(executor, job, manifests, names)
+    if job.strict:
+        _reverify(executor, job, manifests, names)
+
+
+def _prove_projected(executor: ArchiveExecutor, job: ProofJob, manifests: Sequence[Any], names: Sequence[str]) -> None:
+    """Raise Unproven unless Spark's own reader reads exactly the rows that Spark made, and nothing else."""
+    for number, shape in enumerate(job.shapes):
+        paths = [file.path for file in job.files if file.part == number and file.projected]
+        if not paths:
+            continue
+        parts = [manifest["parts"][number] for manifest in manifests]
+        made = sum(part["checks"][0] for part in parts), sum(int(part["digests"]) for part in parts)
+        folder = cold_path(paths[0]).parent.parent
+        if read_digests(executor.spark(), folder, paths, shape) != made:
+            raise Unproven(
+                f"Spark's read-back of {names[number]} differs from what it wrote",
+                "nothing was committed and nothing left; the next run copies these rows again",
+            )
+
+
+def _reverify(executor: ArchiveExecutor, job: ProofJob, manifests: Sequence[Any], names: Sequence[str]) -> None:
+    """Prove the same of what another implementation reads."""
+    for number, shape in enumerate(job.shapes):
+        # Spark reads an object store only with Java libraries that no Python package brings.
+        files = [file for file in job.files if file.part == number and _is_read_again(file)]
+        if files:
+            database = sum((Checks(*manifest["parts"][number]["checks"]) for manifest in manifests), Checks())
+            whole_keys = files[0].whole_keys
+            _compare(
+                names[number], database, executor.reread([file.path for file in files], shape, whole_keys=whole_keys)
+            )
+
+
+def _is_read_again(file: FileJob) -> bool:
+    return not file.projected and isinstance(cold_path(file.path), Path)
+
+
+def _compare(name: str, database: Checks, archive: Checks) -> None:
+    if database == archive:
+        return
+    if database.rows != archive.rows:
+        what = f"the database has {database.rows:,} rows of {name} in a range, and {archive.rows:,} were read back"
+    elif database.keys != archive.keys:
+        what = f"rows of {name} with other keys than the database's were read back"
+    else:
+        what = f"rows of {name} with another content than the database's were read back"
+    raise Unproven(what, "nothing was committed and nothing left; the next run copies these rows again")
+
+
+def read_back(job: ProofJob, number: int) -> str:
+    """Read one file; return what is in it, as JSON."""
+    return answering(lambda: _read_back(job, job.files[number]))
+
+
+def _read_back(job: ProofJob, file: FileJob) -> dict[str, Any]:
+    shape = job.shapes[file.part]
+    checks = Checks()
+    try:
+        with pq.ParquetFile(source(cold_path(file.path)), page_checksum_verification=True) as opened:
+            if opened.num_row_groups != len(file.groups):
+                raise _damaged(file, "it has other groups of rows than were written")
+            for group, written in enumerate(file.groups):
+                table = opened.read_row_group(group).combine_chunks()
+                if content.content_digest(table) != written:
+                    raise _damaged(file, "it does not hold what was written")
+                if file.projected:
+                    checks += content.check_keys(table, whole_keys=file.whole_keys)
+                else:
+                    checks += content.check(table, shape, strict=job.strict, whole_keys=file.whole_keys)
+    except (OSError, pa.ArrowException) as problem:
+        raise _damaged(file, str(problem)) from problem
+    return {"range": file.range, "part": file.part, "checks": checks.numbers()}
+
+
+def _damaged(file: FileJob, why: str) -> Unproven:
+    return Unproven(f"{file.path} cannot be trusted: {why}", "nothing left; the next run copies these rows again")

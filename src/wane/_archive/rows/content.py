@@ -1,0 +1,259 @@
+"""The content of rows: their Arrow types, their canonical texts, and digests of both.
+
+The database computes the same digests from the same texts (`wane._archive.rows.types`), which is what makes a proof of
+equality possible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wane._archive.rows.sql import SAMPLED
+from wane._archive.rows.types import FIELDS_AT_ONCE, KEY, SAMPLED_EVERY, key_digest
+
+Shape = Sequence[Sequence[str]]
+"""(column, kind) of every column of a table."""
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_TYPES = {
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DIGEST_BYTES = 16
+_BIG_ENDIAN = {"float": ">f4", "double": ">f8"}
+_BYTES_AT_ONCE = 1 << 16
+"""The most bytes of texts that checksums are computed of at once: what fits the cache of a processor is fastest."""
+_BASE, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+
+
+def is_kind(kind: object) -> bool:
+    """Check whether the archive has columns of a type."""
+    return isinstance(kind, str) and (kind in _TYPES or _DECIMAL.fullmatch(kind) is not None)
+
+
+def arrow_type(kind: str) -> Any:
+    """Return the Arrow type of a kind."""
+    digits = _DECIMAL.fullmatch(kind)
+    return pa.decimal128(int(digits[1]), int(digits[2])) if digits else _TYPES[kind]
+
+
+def texts(array: Any, kind: str) -> Any:
+    """Return the canonical texts of values, NULL where the value is."""
+    if kind in ("string", "boolean", "short", "integer", "long"):
+        return pc.cast(array, pa.string())
+    if kind == "date":
+        return pc.cast(pc.cast(array, pa.int32()), pa.string())
+    if kind.startswith("timestamp"):
+        return pc.cast(pc.cast(array, pa.int64()), pa.string())
+    if kind in _BIG_ENDIAN:
+        values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(_BIG_ENDIAN[kind])
+        values[np.isnan(values)] = np.nan  # A NaN has a sign and bits of its own, which a restore cannot write.
+        digits, width = values.tobytes().hex(), values.itemsize * 2
+        made = pa.array([digits[start : start + width] for start in range(0, len(digits), width)], pa.string())
+        return pc.if_else(array.is_valid(), made, pa.scalar(None, pa.string()))
+    if kind == "binary":
+        return pa.array([None if one is None else one.hex() for one in array.to_pylist()], pa.string())
+    return pa.array([None if one is None else format(one, "f") for one in array.to_pylist()], pa.string())
+
+
+def hashes(column: Any, kind: str) -> Any:
+    """Compute the SHA-256 of values, as hex digits, NULL where the value is."""
+    values = whole(column).cast(arrow_type(kind))
+    bare = values if kind == "binary" else texts(values, kind).cast(pa.binary())
+    return pa.array([None if one is None else hashlib.sha256(one).hexdigest() for one in bare.to_pylist()], pa.string())
+
+
+def row_digests(table: Any, shape: Shape) -> list[bytes]:
+    """Compute the digest of every row of a table, over the columns of its shape."""
+    fields = [texts(whole(table[name]), kind) for name, kind in shape]
+    if len(fields) > FIELDS_AT_ONCE:
+        pieces = (fields[start : start + FIELDS_AT_ONCE] for start in range(0, len(fields), FIELDS_AT_ONCE))
+        fields = [pa.array([one.hex() for one in _digests(piece)], pa.string()) for piece in pieces]
+    return _digests(fields)
+
+
+def _digests(fields: Sequence[Any]) -> list[bytes]:
+    marked = [
+        pc.binary_join_element_wise(pc.cast(pc.binary_length(one), pa.string()), one, ":").fill_null("~")
+        for one in fields
+    ]
+    joined = pc.binary_join_element_wise(*marked, "")
+    return [hashlib.md5(one, usedforsecurity=False).digest() for one in pc.cast(joined, pa.binary()).to_pylist()]
+
+
+def checksums(table: Any, shape: Shape) -> Any:
+    """Compute a checksum of 32 bits of every row, as texts: the version of a copy whose row has none.
+
+    The same whatever other rows are beside it. A NULL adds nothing, so that a column that was added later does not
+    change it.
+    """
+    total = np.zeros(len(table), np.uint64)
+    for name, kind in shape:
+        column = whole(table[name])
+        salt = np.uint64(int.from_bytes(hashlib.md5(name.encode(), usedforsecurity=False).digest()[:8]) | 1)
+        mixed = (_numbers_of(column, kind) ^ salt) * _ODD
+        mixed = (mixed ^ (mixed >> np.uint64(29))) * salt
+        total += np.where(column.is_valid().to_numpy(zero_copy_only=False), mixed, np.uint64(0))
+    return pc.cast(pa.array((total >> np.uint64(32)).astype(np.int64)), pa.string())
+
+
+def _numbers_of(column: Any, kind: str) -> Any:
+    """Compute a number for every value that differs if the value does."""
+    if kind in ("string", "binary"):
+        return _polynomials(column.fill_null(_zero(column.type)))
+    values = column.fill_null(_zero(column.type)).to_numpy(zero_copy_only=False)
+    return (values.astype(np.float64) if kind in _BIG_ENDIAN else values.astype(np.int64)).view(np.uint64)
+
+
+def _polynomials(column: Any) -> Any:
+    """Compute the polynomial of every value's bytes, modulo 2^64, some bytes at a time."""
+    ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1].astype(
+        np.int64
+    )
+    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
+    powers, inverses = _powers()
+    found = np.empty(len(column), np.uint64)
+    first = 0
+    while first < len(column):
+        last = int(np.searchsorted(ends, ends[first] + _BYTES_AT_ONCE, "right")) - 1
+        if last == first:  # Longer than what is computed at once.
+            value = data[ends[first] : ends[first + 1]].tobytes()
+            found[first] = int.from_bytes(hashlib.md5(value, usedforsecurity=False).digest()[:8])
+            first += 1
+            continue
+        start, end = ends[first], ends[last]
+        sums = np.zeros(end - start + 1, np.uint64)
+        np.cumsum(data[start:end] * powers[: end - start], out=sums[1:])
+        each = ends[first : last + 1] - start
+        lengths = np.diff(each).astype(np.uint64)
+        found[first:last] = (sums[each[1:]] - sums[each[:-1]]) * inverses[each[:-1]] + lengths * _ODD
+        first = last
+    return found
+
+
+@lru_cache(maxsize=1)
+def _powers() -> tuple[Any, Any]:
+    inverse = np.uint64(pow(int(_BASE), -1, 2**64))
+    return tuple(np.cumprod(np.concatenate(([np.uint64(1)], np.full(_BYTES_AT_ONCE, one)))) for one in (_BASE, inverse))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Rows, the sum of their keys' digests, rows proven in full, and the sums of those rows' digests. Sums are
+    independent of order."""
+
+    rows: int = 0
+    keys: int = 0
+    proven: int = 0
+    row_first: int = 0
+    row_second: int = 0
+
+    @classmethod
+    def read(cls, values: Iterable[object]) -> Checks:
+        """Read checks from the database's result: numbers, some of them two in one text."""
+        return cls(*(int(number) for value in values for number in str(value).split()))
+
+    def __add__(self, other: Checks) -> Checks:
+        return Checks(*(one + two for one, two in zip(self.numbers(), other.numbers(), strict=True)))
+
+    def numbers(self) -> list[int]:
+        return [self.rows, self.keys, self.proven, self.row_first, self.row_second]
+
+
+def check(table: Any, shape: Shape, *, strict: bool, whole_keys: bool = False) -> Checks:
+    """Compute the same checks from values that were read back. `whole_keys`: keys are whole numbers, one each."""
+    keys, sampled = _key_numbers(table) if whole_keys else _key_texts(table)
+    chosen = table if strict else table.filter(pa.array(sampled))
+    rows = row_digests(chosen, shape) if len(chosen) else []
+    return Checks(len(table), keys, len(rows), *_sums(rows))
+
+
+def check_keys(table: Any, *, whole_keys: bool) -> Checks:
+    """Compute the checks of keys alone."""
+    keys, _ = _key_numbers(table) if whole_keys else _key_texts(table)
+    return Checks(len(table), keys)
+
+
+def _key_texts(table: Any) -> tuple[int, Any]:
+    """Compute the sum of the digests of keys, and which rows are sampled."""
+    texts = pc.cast(whole(table[KEY]), pa.binary()).to_pylist()
+    keys = [hashlib.md5(text, usedforsecurity=False).digest() for text in texts]
+    firsts = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, _DIGEST_BYTES)[:, 0]
+    return _sums(keys)[0], firsts == int(SAMPLED, 16)
+
+
+def _key_numbers(table: Any) -> tuple[int, Any]:
+    """Compute the same of keys that are numbers, column by column."""
+    numbers = pc.cast(pc.utf8_trim(whole(table[KEY]), '["]'), pa.int64()).to_numpy(zero_copy_only=False)
+    digests = key_digest(numbers)
+    return int(digests.sum()), digests % SAMPLED_EVERY == 0
+
+
+def _sums(digests: Sequence[bytes]) -> tuple[int, int]:
+    if not digests:
+        return 0, 0
+    halves = np.frombuffer(b"".join(digests), dtype=">i8").astype(np.int64).reshape(-1, 2)
+    # In two pieces, so that nothing overflows.
+    high, low = (halves >> 32).sum(axis=0), (halves & 0xFFFFFFFF).sum(axis=0)
+    return (int(high[0]) << 32) + int(low[0]), (int(high[1]) << 32) + int(low[1])
+
+
+def content_digest(table: Any) -> str:
+    """Compute a digest of everything in a table, in its order, to compare what was written with what is read back."""
+    digest = hashlib.sha1(usedforsecurity=False)
+    for name in table.column_names:
+        column = whole(table[name])
+        digest.update(f"{name} {column.type} {len(column)};".encode())
+        digest.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+        _digest_values(digest, column.fill_null(_zero(column.type)))
+    return digest.hexdigest()
+
+
+def _zero(kind: Any) -> Any:
+    if pa.types.is_decimal(kind):
+        return pa.scalar(Decimal(0), kind)
+    if pa.types.is_string(kind):
+        return ""
+    if pa.types.is_binary(kind):
+        return b""
+    return pa.scalar(0, kind) if not pa.types.is_boolean(kind) else False
+
+
+def _digest_values(digest: Any, column: Any) -> None:
+    if pa.types.is_boolean(column.type):
+        digest.update(np.packbits(column.to_numpy(zero_copy_only=False)))
+    elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+        digest.update(np.diff(ends))
+        if column.buffers()[2] is not None:
+            digest.update(memoryview(column.buffers()[2])[ends[0] : ends[-1]])
+    else:
+        width = column.type.bit_width // 8
+        start = column.offset * width
+        digest.update(memoryview(column.buffers()[1])[start : start + len(column) * width])
+
+
+def whole(column: Any) -> Any:
+    """Combine a column into one chunk; a column without rows has no chunks at all."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return column

@@ -1,0 +1,1 @@
+"""Where work runs: the Spark session, its executor, and how tasks in other processes reach the database."""

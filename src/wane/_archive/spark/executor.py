@@ -1,0 +1,276 @@
+"""Where the pipeline's work runs: on Spark.
+
+Tasks are functions of a number, and rows are chosen by one query. Everything else of the pipeline reaches Spark through
+`ArchiveExecutor` only.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from wane._archive.delta.failure import raised
+from wane._archive.delta.paths import ColdPath
+from wane._archive.query import staging
+from wane._archive.query.evaluation import isolated
+from wane._archive.query.second_reader import read_by_spark
+from wane._archive.query.staging import Choice, StagedPart
+from wane._archive.rows.content import Checks, Shape
+from wane._archive.spark.session import session
+from wane._contract.settings import SparkSettings
+from wane.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import AccumulatorParam
+    from pyspark.sql import DataFrame, SparkSession
+
+Progress = Callable[[int, int], None]
+"""Called with the number of tasks that are done, and the number of all."""
+Work = Callable[["DataFrame", Any], "DataFrame"]
+"""Makes a frame of answers, by number, of a frame of numbers, and of what collects answers early, if anything does."""
+_POLL_SECONDS = 0.5
+ANSWERS = "number long, answer string"
+"""The columns of a frame of answers."""
+RETRY_SECONDS = 1.0
+"""How much longer each attempt of a task waits than the one before: the obstacle may need a while to pass."""
+
+
+def unseen(done: int, of: int) -> None:
+    """Ignore progress."""
+
+
+class ArchiveExecutor(Protocol):
+    """Runs the pipeline's work."""
+
+    def spark(self) -> SparkSession:
+        """Return the session that frames are read with; start it if it does not run, which takes seconds."""
+
+    def run(self, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
+        """Run a task for every number below `count`; yield their answers as they arrive, in any order.
+
+        What was answered is yielded before a failure is raised.
+        """
+
+    def stream(self, work: Work, count: int, progress: Progress = unseen) -> Iterator[str]:
+        """Run the same of a frame of answers, which `work` makes of the numbers below `count`, each in its own task."""
+
+    def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
+        """Return the checks of all rows of some files, read by another implementation than the one that wrote them."""
+
+    def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:
+        """Write the archived rows that are chosen to a new folder; return how many rows each piece of them has."""
+
+
+class SparkExecutor:
+    """Runs the pipeline's work on Spark, which retries a task that raises, after a pause."""
+
+    def __init__(self, settings: SparkSettings, starting: Callable[[str], None] = lambda _: None) -> None:
+        self._settings = settings
+        self._starting = starting
+
+    def spark(self) -> SparkSession:
+        return session(self._settings, self._starting)
+
+    def run(self, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
+        yield from self._run(self.spark, partial(_in_tasks, task), count, progress)
+
+    def stream(self, work: Work, count: int, progress: Progress = unseen) -> Iterator[str]:
+        yield from self._run(lambda: isolated(self.spark()), work, count, progress)
+
+    def _run(self, spark: Callable[[], SparkSession], work: Work, count: int, progress: Progress) -> Iterator[str]:
+        if count:
+            kind = _OwnJob if self._settings.remote is None else _RemoteJob
+            yield from kind(spark(), work, count).answers(progress)
+
+    def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
+        return read_by_spark(self.spark(), paths, shape, whole_keys=whole_keys)
+
+    def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:
+        return staging.stage(self.spark(), parts, choice, folder, piece_rows, self._settings)
+
+
+default: Callable[[SparkSettings, Callable[[str], None]], ArchiveExecutor] = SparkExecutor
+"""Builds the executor of the process. Tests replace it by one that needs no Java."""
+
+
+class _Job(ABC):
+    """One job on Spark. A thread waits for its end, and others ask how far it is."""
+
+    def __init__(self, spark: SparkSession, work: Work, count: int) -> None:
+        self._spark = spark
+        self._work_on = work
+        self._count = count
+        self._name = f"wane-{uuid.uuid4().hex}"
+        self._all: list[tuple[int, str]] = []
+        self._problem: Exception | None = None
+
+    def answers(self, progress: Progress) -> Iterator[str]:
+        given: set[int] = set()
+        job = threading.Thread(target=self._work, name="wane-spark", daemon=True)
+        job.start()
+        try:
+            done = 0
+            while job.is_alive():
+                job.join(_POLL_SECONDS)
+                done = max(done, self._done())
+                progress(done, self._count)
+                yield from _new(self._early(), given)
+        finally:
+            if job.is_alive():  # The caller no longer waits for the answers.
+                with suppress(Exception):
+                    self._cancel()
+                job.join()
+            early = self._early()
+            self._close()
+        yield from _new([*early, *self._all], given)
+        if self._problem is None:
+            return
+        answer = raised(str(self._problem))
+        if answer is None:
+            raise SparkError(f"a task failed on Spark: {_cause(self._problem)}") from self._problem
+        yield answer
+
+    def _work(self) -> None:
+        try:
+            self._collect(self._spark.range(0, self._count, 1, self._count))
+        except Exception as problem:
+            self._problem = problem
+
+    @abstractmethod
+    def _collect(self, numbers: DataFrame) -> None:
+        """Run the work for every number, and set `_all`."""
+
+    @abstractmethod
+    def _early(self) -> list[tuple[int, str]]:
+        """Return the answers of tasks that are done while others work."""
+
+    @abstractmethod
+    def _done(self) -> int:
+        """Count the tasks that are done; 0 if Spark does not answer, which the job's own end reports better."""
+
+    @abstractmethod
+    def _cancel(self) -> None:
+        """End the job."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Let Spark forget what was made for this job."""
+
+
+class _OwnJob(_Job):
+    """A job on a Spark that this process runs: an accumulator has the answers of tasks that are done."""
+
+    def __init__(self, spark: SparkSession, work: Work, count: int) -> None:
+        super().__init__(spark, work, count)
+        self._accumulator = spark.sparkContext.accumulator([], _listing())
+
+    def _collect(self, numbers: DataFrame) -> None:
+        self._spark.sparkContext.setJobGroup(self._name, "wane")
+        found = self._work_on(numbers, self._accumulator).collect()
+        self._all = [(row.number, row.answer) for row in found]
+
+    def _early(self) -> list[tuple[int, str]]:
+        return list(self._accumulator.value)
+
+    def _done(self) -> int:
+        with suppress(Exception):
+            tracker = self._spark.sparkContext.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._name)]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+            return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        return 0
+
+    def _cancel(self) -> None:
+        self._spark.sparkContext.cancelJobGroup(self._name)
+
+    def _close(self) -> None:
+        self._accumulator.value = []  # Spark retains every accumulator for good.
+
+
+class _RemoteJob(_Job):
+    """A job over Spark Connect, which has tags instead of job groups, and streams answers in the order of tasks."""
+
+    def __init__(self, spark: SparkSession, work: Work, count: int) -> None:
+        super().__init__(spark, work, count)
+        self._completed = 0
+        spark.registerProgressHandler(self._report)  # type: ignore[arg-type]
+
+    def _report(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        del inflight_tasks, operation_id, done
+        self._completed = max(self._completed, sum(stage.num_completed_tasks for stage in stages or ()))
+
+    def _collect(self, numbers: DataFrame) -> None:
+        self._spark.addTag(self._name)  # Of this thread, which ends with the job.
+        for row in self._work_on(numbers, None).toLocalIterator():
+            self._all.append((row.number, row.answer))
+
+    def _early(self) -> list[tuple[int, str]]:
+        return list(self._all)
+
+    def _done(self) -> int:
+        return min(self._completed, self._count)
+
+    def _cancel(self) -> None:
+        self._spark.interruptTag(self._name)
+
+    def _close(self) -> None:
+        self._spark.removeProgressHandler(self._report)  # type: ignore[arg-type]
+
+
+def _in_tasks(task: Callable[[int], str], numbers: DataFrame, early: Any) -> DataFrame:
+    return numbers.mapInArrow(_each(task, early), ANSWERS)
+
+
+def _each(task: Callable[[int], str], early: Any) -> Callable[[Any], Any]:
+    """Return what a task of Spark does with its numbers."""
+
+    def each(batches: Any) -> Any:
+        import time
+
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is not None:
+            time.sleep(context.attemptNumber() * RETRY_SECONDS)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                answer = task(number)
+                if early is not None:
+                    early.add([(number, answer)])
+                yield pa.RecordBatch.from_pydict({"number": [number], "answer": [answer]})
+
+    return each
+
+
+def _listing() -> AccumulatorParam[list[tuple[int, str]]]:
+    from pyspark.accumulators import AccumulatorParam
+
+    class Listing(AccumulatorParam[list[tuple[int, str]]]):
+        def zero(self, value: list[tuple[int, str]]) -> list[tuple[int, str]]:
+            return []
+
+        def addInPlace(self, value1: list[tuple[int, str]], value2: list[tuple[int, str]]) -> list[tuple[int, str]]:  # noqa: N802
+            return value1 + value2
+
+    return Listing()
+
+
+def _new(answers: Sequence[tuple[int, str]], given: set[int]) -> Iterator[str]:
+    for number, answer in answers:
+        if number not in given:
+            given.add(number)
+            yield answer
+
+
+def _cause(problem: Exception) -> str:
+    """Return the last line of a task's own traceback, which stands in the middle of Spark's."""
+    lines = [line.strip() for line in str(problem).splitlines()]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
+    return named[-1] if named else lines[0] if lines else type(problem).__name__

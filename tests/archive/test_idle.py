@@ -1,0 +1,100 @@
+"""A Spark that a daemon started ends when it is idle, and is started anew when it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+
+from archive.cold import cold_keeper, events, insert_events
+from archive.fleet import ships
+from archive.inline import InlineExecutor
+from servers import Database
+from wane._archive.spark import session as spark_session
+from wane._archive.spark.session import long_work, session, stopped_when_idle
+from wane._contract.settings import SparkSettings
+
+HOUR = timedelta(hours=1)
+
+
+def _java() -> subprocess.Popen[bytes]:
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    java = gateway.proc
+    assert isinstance(java, subprocess.Popen)
+    return java
+
+
+@pytest.mark.on_spark
+@pytest.mark.timeout(900)  # It starts Spark twice.
+def test_a_session_stops_when_it_is_idle_and_starts_anew() -> None:
+    settings = SparkSettings()
+    with stopped_when_idle(timedelta(0)):
+        session(settings)
+        java = _java()
+        with stopped_when_idle(timedelta(0)):
+            pass
+        assert java.poll() is None, "another one works"
+    assert java.wait(timeout=240) is not None
+    # Outside of such a block: its Java is that of a command, as the tests of Spark that follow need it.
+    assert session(settings).range(3).count() == 3
+    with stopped_when_idle(HOUR):
+        pass
+    assert _java().poll() is None
+
+
+def java_options() -> str:
+    """The options of Java, if Spark were started now."""
+    return spark_session._local_only()["spark.driver.extraJavaOptions"]
+
+
+SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LONG = "-XX:+UseSerialGC"
+
+
+def test_java_compiles_thoroughly_for_long_work_only() -> None:
+    assert java_options() == SHORT
+    with long_work(999_999):
+        assert java_options() == SHORT
+    with long_work(1_000_000):
+        assert java_options() == LONG
+        with long_work(10):
+            assert java_options() == LONG, "another one takes long"
+    assert java_options() == SHORT
+    with stopped_when_idle(HOUR):
+        assert java_options() == LONG, "a daemon"
+    assert java_options() == SHORT
+
+
+def test_a_sweep_of_many_rows_is_long_work(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is resumed. Rows are counted in ranges, of 60 rows here."""
+    monkeypatch.setattr(spark_session, "_LONG_ROWS", 180)
+    seen: list[str] = []
+    monkeypatch.setattr(InlineExecutor, "spark", lambda _: seen.append(java_options()))
+    events(database, 100)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        assert set(seen) == {SHORT}
+        insert_events(database, range(1_000, 1_200))
+        seen.clear()
+        cold.at["planned"] = lambda: cold.keeper.disable()
+        cold.one()
+        assert seen == []
+        cold.keeper.enable()
+        cold.one()
+        assert set(seen) == {LONG}
+        insert_events(database, range(2_000, 2_200))
+        seen.clear()
+        cold.one()
+        assert set(seen) == {LONG}
+    assert java_options() == SHORT
+
+
+def test_a_fleet_is_long_work(database: Database, tmp_path: Path) -> None:
+    with ships(database, tmp_path) as fleet:
+        found = fleet.fleet().each(lambda _: java_options(), doing="read")
+    assert [one.result for one in found] == [LONG] * 3
+    assert java_options() == SHORT
