@@ -40,8 +40,8 @@ def found(code: str, path: str = "", table: str = "") -> Finding:
 def test_a_finding_is_accepted_by_its_code_and_its_subject(
     at: str | None, path: str, table: str, matches: bool
 ) -> None:
-    place = "" if at is None else f'at = "{at}"\n'
-    text = f'[[accept]]\ncode = "delete-trigger"\n{place}reason = "It only logs."\n'
+    at_line = "" if at is None else f'at = "{at}"\n'
+    text = f'[[accept]]\ncode = "delete-trigger"\n{at_line}reason = "It only logs."\n'
     marked = accepted(text, found("delete-trigger", path, table), found("no-index", path, table))
     assert marked.pop("no-index") is None, "another code is not meant"
     assert marked["delete-trigger"] == ("It only logs." if matches else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from covering import EVENTS, codes, findings
 from servers import Database
+from wane._findings import Severity
 
 ARCHIVED = f"""{EVENTS}then = "archive"
 [archive]
@@ -25,9 +26,11 @@ def test_a_table_that_the_archive_can_keep_has_no_findings(database: Database) -
     assert findings(database, ARCHIVED) == []
 
 
-def test_a_name_that_the_archive_cannot_have(database: Database) -> None:
-    create(database, '"a,b" text')
-    assert codes(findings(database, ARCHIVED)) == ["unarchivable-name"]
+def test_a_name_that_the_archive_has_already(database: Database) -> None:
+    create(database, '"a,b" text, body text')
+    assert findings(database, ARCHIVED) == []
+    assert codes(findings(database, f'{ARCHIVED}renamed = {{ body = "a,b" }}\n')) == ["unarchivable-name"] * 2
+    assert codes(findings(database, f'{ARCHIVED}renamed = {{ text = "a,b" }}\n')) == ["missing-column"]
 
 
 def test_a_type_that_would_lose_something_is_named_with_its_fix(database: Database) -> None:
@@ -39,6 +42,14 @@ def test_a_type_that_would_lose_something_is_named_with_its_fix(database: Databa
     assert findings(database, f'{ARCHIVED}cast = {{ price = "text" }}\n') == []
     [one] = findings(database, f'{ARCHIVED}cast = {{ price = "text", cost = "text" }}\n')
     assert one.code == "missing-column"
+
+
+def test_a_projection_that_no_spark_checks_is_noted(database: Database) -> None:
+    create(database, "body text")
+    projected = f'{ARCHIVED}transform = {{ select = ["id", "at", "upper(body) AS body"] }}\n'
+    [one] = findings(database, f'{projected}[spark]\nremote = "sc://127.0.0.1:1"\n')
+    assert (one.code, one.severity) == ("unchecked-projection", Severity.NOTE)
+    assert "Spark does not start: no Spark answers at sc://127.0.0.1:1" in one.message
 
 
 def test_rows_that_would_be_archived_twice(database: Database) -> None:

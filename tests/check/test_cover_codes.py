@@ -14,7 +14,7 @@ SOURCES = [
     ROOT / "src/wane/_prune/planning.py",
 ]
 CODE = re.compile(r"[a-z]+(-[a-z]+)+")
-TELLING = ("add", "_add", "_error", "Finding")
+REPORTING = ("add", "_add", "_error", "Finding")
 
 
 def emitted() -> set[str]:
@@ -28,7 +28,7 @@ def _codes(tree: ast.AST) -> Iterator[str]:
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         code = node.args[1]
-        if name in TELLING and isinstance(code, ast.Constant) and CODE.fullmatch(str(code.value)):
+        if name in REPORTING and isinstance(code, ast.Constant) and CODE.fullmatch(str(code.value)):
             yield str(code.value)
 
 

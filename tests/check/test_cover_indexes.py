@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from covering import EVENTS, HEALTHY, PLACE, TABLE, codes, finding, findings, loaded, numbers
+from covering import EVENTS, HEALTHY, RULE_PATH, TABLE, codes, finding, findings, loaded, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._db import open_store
 from wane._db.url import resolve_url
@@ -51,7 +51,7 @@ def ddl(store: str, columns: str, table: str = "events", name: str = "") -> str:
 def test_the_printed_index_is_the_one_that_serves(database: Database, rule: str, columns: str) -> None:
     database.script(STATED)
     text = STATES.replace('keep = "7d"', rule)
-    expected = finding("note", "no-index", "events", PLACE, NO_INDEX, ddl(database.store, columns))
+    expected = finding("note", "no-index", "events", RULE_PATH, NO_INDEX, ddl(database.store, columns))
     assert findings(database, text) == [expected]
     database.execute(expected.fix)
     assert findings(database, text, strict=True) == []
@@ -85,7 +85,7 @@ def test_the_newest_rows_of_a_scope_need_an_index(database: Database) -> None:
     text = STATES.replace('keep = "7d"', f'when = ["done"]\nkeep = "7d"\n{spare}')
     message = "no index finds the newest rows, which the rule spares, so every row that is old enough reads many others"
     expected = finding(
-        "warning", "no-spare-index", "events", PLACE, message, ddl(database.store, "tenant, status, at, id")
+        "warning", "no-spare-index", "events", RULE_PATH, message, ddl(database.store, "tenant, status, at, id")
     )
     assert findings(database, text) == [expected]
     database.execute(expected.fix)
@@ -95,7 +95,7 @@ def test_the_newest_rows_of_a_scope_need_an_index(database: Database) -> None:
 def test_a_rule_without_states_needs_time_and_key_alone(database: Database) -> None:
     database.script(TABLE)
     assert findings(database, EVENTS) == [
-        finding("note", "no-index", "events", PLACE, NO_INDEX, ddl(database.store, "at, id"))
+        finding("note", "no-index", "events", RULE_PATH, NO_INDEX, ddl(database.store, "at, id"))
     ]
     database.execute(ddl(database.store, "at, id"))
     assert findings(database, EVENTS, strict=True) == []
@@ -377,7 +377,7 @@ def test_a_reference_needs_an_index_on_its_own_side(database: Database, rule: st
         "warning",
         "no-reference-index",
         "events",
-        PLACE,
+        RULE_PATH,
         NO_REFERENCE_INDEX,
         ddl(database.store, "event_id", "reads"),
     )
@@ -488,4 +488,4 @@ def plan_of_the_oldest(database: Database, text: str) -> str:
             connection.execute("SET enable_seqscan = off")
             rows = connection.execute(f"EXPLAIN {statement.text}".encode(), statement.parameters).fetchall()
             return "\n".join(line for (line,) in rows)
-        return store.explain(statement)
+        return store.planner.explain(statement)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covering import EVENTS, HEALTHY, PLACE, codes, finding, findings, role
+from covering import EVENTS, HEALTHY, RULE_PATH, codes, finding, findings, role
 from servers import Database, PostgresDatabase, SqliteDatabase
 
 FOLLOW = 'with = ["reads.event_id"]'
@@ -46,7 +46,9 @@ def test_a_foreign_key_is_followed_or_guarded_or_reported(
     database: Database, action: str, severity: str, code: str, message: str
 ) -> None:
     database.script(HEALTHY + child(action))
-    assert findings(database, EVENTS + excusing("reads")) == [finding(severity, code, "events", PLACE, message, DECIDE)]
+    assert findings(database, EVENTS + excusing("reads")) == [
+        finding(severity, code, "events", RULE_PATH, message, DECIDE)
+    ]
     assert findings(database, EVENTS + FOLLOW, strict=True) == []
     assert findings(database, EVENTS + GUARD + excusing("reads"), strict=True) == []
 
@@ -59,7 +61,7 @@ def test_without_a_foreign_key_there_is_nothing_to_report(database: Database) ->
 def test_a_follower_with_a_condition_does_not_cover_a_foreign_key(database: Database) -> None:
     database.script(HEALTHY + child())
     text = f'{EVENTS}with = [{{ table = "reads", columns = ["event_id"], where = {{ queue = "mail" }} }}]'
-    assert findings(database, text) == [finding("error", "unguarded-reference", "events", PLACE, REFUSING, DECIDE)]
+    assert findings(database, text) == [finding("error", "unguarded-reference", "events", RULE_PATH, REFUSING, DECIDE)]
 
 
 def test_another_column_of_the_same_table_does_not_cover_a_foreign_key(database: Database) -> None:
@@ -78,7 +80,7 @@ def test_a_column_that_points_elsewhere_does_not_cover_a_foreign_key(database: D
     decide = f"let it follow, `with = [{reference}]`, or guard the row, `unless = [{{ referenced_by = {reference} }}]`"
     for rule in ("", GUARD):
         assert findings(database, EVENTS + rule + excusing("reads")) == [
-            finding("error", "unguarded-reference", "events", PLACE, REFUSING, decide)
+            finding("error", "unguarded-reference", "events", RULE_PATH, REFUSING, decide)
         ]
     assert findings(database, f"{EVENTS}with = [{reference}]", strict=True) == []
     assert (
@@ -107,7 +109,7 @@ def test_a_composite_foreign_key_is_written_so_that_it_can_be_copied(database: D
             "error",
             "unguarded-reference",
             "events",
-            PLACE,
+            RULE_PATH,
             "reads (tenant, event_id) refers to events, so its rows cannot leave while they are referred to",
             f"let it follow, `{follow}`, or guard the row, `{guard}`",
         )
@@ -154,7 +156,7 @@ def test_a_foreign_key_to_a_follower_is_followed_inside_it(database: Database) -
             "error",
             "unguarded-reference",
             "events",
-            PLACE,
+            RULE_PATH,
             "notes.read_id refers to reads, so its rows cannot leave while they are referred to",
             'let it follow too, inside the entry of reads: `with = ["notes.read_id"]`',
         )
@@ -193,7 +195,7 @@ def test_a_cascade_into_a_table_that_nothing_may_delete_from_breaks_its_excuse(d
             "error",
             "excuse-broken",
             "events",
-            PLACE,
+            RULE_PATH,
             f"reads is excused as {kind}, but the foreign key reads_fk deletes its rows with events's",
             "guard the row, or change reads_fk",
         )
@@ -254,7 +256,7 @@ def test_a_foreign_key_of_a_partition_alone_counts(postgres_database: PostgresDa
             "error",
             "uncounted-cascade",
             "events",
-            PLACE,
+            RULE_PATH,
             "the foreign key part_fk deletes rows of reads with events's, uncounted",
             DECIDE,
         )
@@ -323,7 +325,7 @@ def test_a_cascade_of_a_table_in_wanes_schema_counts(postgres_database: Postgres
     assert codes(findings(postgres_database, EVENTS + excusing("'wane.reads'"))) == ["uncounted-cascade"]
 
 
-def test_a_cascade_of_an_heir_in_the_middle_counts(postgres_database: PostgresDatabase) -> None:
+def test_a_cascade_of_an_inheriting_table_in_the_middle_counts(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(
         f"{HEALTHY} CREATE TABLE side (x int); CREATE TABLE reads (id bigint PRIMARY KEY, event_id bigint);"
         "CREATE INDEX r ON reads (event_id); CREATE TABLE reads_old (CONSTRAINT old_fk FOREIGN KEY (event_id)"
@@ -351,7 +353,7 @@ TRIGGERED = "make sure that it does neither; a batch that deletes fewer rows tha
 
 def triggered(name: str, table: str = "events") -> object:
     message = f"{name} fires when rows of {table} are deleted: it may keep them or change other rows, uncounted"
-    return finding("warning", "delete-trigger", "events", PLACE, message, TRIGGERED)
+    return finding("warning", "delete-trigger", "events", RULE_PATH, message, TRIGGERED)
 
 
 def trigger(store: str, when: str, table: str = "events", name: str = "keeper") -> str:
@@ -428,7 +430,7 @@ def test_row_security_is_reported(postgres_database: PostgresDatabase, contract:
                 "warning",
                 "row-security",
                 "events",
-                PLACE,
+                RULE_PATH,
                 "row-level security of events hides rows from this role; Wane refuses to read so",
                 "run Wane as the table's owner or as a role with BYPASSRLS",
             )
@@ -488,7 +490,7 @@ def test_followers_that_leave_in_a_live_state_are_named(database: Database) -> N
     leaving = 'with = [{ table = "reads", columns = "event_id", live = "leave" }]'
     message = "rows of reads in a live state ('open', 'new') leave with rows of events"
     fix = 'to let a live row of reads keep the row that it follows, remove `live = "leave"`'
-    named = finding("note", "live-follower", "events", PLACE, message, fix)
+    named = finding("note", "live-follower", "events", RULE_PATH, message, fix)
     assert findings(database, EVENTS + leaving + NOTED, strict=True) == [named]
     assert findings(database, EVENTS + FOLLOW + NOTED, strict=True) == []
     without = NOTED.replace('["open", "new"]', "[]")

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from covering import EVENTS, HEALTHY, PLACE, codes, finding, findings, loaded, role
+from covering import EVENTS, HEALTHY, RULE_PATH, codes, finding, findings, loaded, role
 from servers import Database, PostgresDatabase
 from wane._check.cover import cover
 from wane._db import open_store
@@ -27,12 +27,12 @@ OTHERS = HEALTHY + HEALTHY.replace("events", "others")
 GRANT = "grant the role what it needs, or use another"
 
 
-def test_a_table_that_may_not_be_read_fails_alone(postgres_database: PostgresDatabase) -> None:
+def test_a_table_that_may_not_be_read_does_not_fail_others(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(OTHERS)
     postgres_database.execute("INSERT INTO others VALUES (1, 5)")
     with role(postgres_database, "GRANT SELECT ON others TO ROLE") as url:
         message = "the database refused to answer: permission denied for table events"
-        refused = finding("error", "unreadable-table", "events", PLACE, message, GRANT)
+        refused = finding("error", "unreadable-table", "events", RULE_PATH, message, GRANT)
         assert findings(postgres_database, TWO, url=url) == [
             refused,
             finding(
@@ -55,7 +55,7 @@ def test_a_table_that_may_not_be_read_fails_alone(postgres_database: PostgresDat
             plan = build_plan(store, loaded(TWO))
         assert [(step.table, step.due.rows) for step in plan.steps if step.due] == [("others", 0)]
         assert [(one.code, one.path, one.message) for one in plan.problems] == [
-            ("unreadable-table", PLACE, "the database refused to answer: permission denied for table events")
+            ("unreadable-table", RULE_PATH, "the database refused to answer: permission denied for table events")
         ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from covering import EVENTS, HEALTHY, PLACE, codes, compared, finding, findings, loaded
+from covering import EVENTS, HEALTHY, RULE_PATH, codes, compared, finding, findings, loaded
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._contract.model import Excuse, ExcuseKind
 from wane._contract.names import TableName
@@ -75,7 +75,7 @@ def test_a_missing_table_whose_rows_stay_forever_is_reported_too(database: Datab
 
 
 @pytest.mark.parametrize(
-    ("rule", "place"),
+    ("rule", "path"),
     [
         ('with = ["reads.event_id"]', "with"),
         ('unless = [{ referenced_by = "reads.event_id" }]', "unless"),
@@ -83,7 +83,7 @@ def test_a_missing_table_whose_rows_stay_forever_is_reported_too(database: Datab
     ],
     ids=["follower", "guard", "nested follower"],
 )
-def test_a_missing_table_of_a_reference_is_reported(database: Database, rule: str, place: str) -> None:
+def test_a_missing_table_of_a_reference_is_reported(database: Database, rule: str, path: str) -> None:
     database.script(
         f"{HEALTHY} CREATE TABLE kids (id integer PRIMARY KEY, event_id bigint);"
         " CREATE INDEX kids_event ON kids (event_id);"
@@ -94,7 +94,7 @@ def test_a_missing_table_of_a_reference_is_reported(database: Database, rule: st
             "error",
             "missing-table",
             "events",
-            f"{PLACE}.{place}",
+            f"{RULE_PATH}.{path}",
             "the database has no table reads",
             "create it, or remove it here",
         )
@@ -110,7 +110,7 @@ COLUMNS = "columns: id, at"
 
 
 @pytest.mark.parametrize(
-    ("change", "place", "message", "fix"),
+    ("change", "path", "message", "fix"),
     [
         (('column = "at"', 'column = "att"'), "rule.old.time", "'att'", "did you mean 'at'?"),
         (('why = "A test."', 'why = "A test."\nkey = ["tenant"]'), "key", "'tenant'", COLUMNS),
@@ -123,11 +123,11 @@ COLUMNS = "columns: id, at"
     ids=["time", "key", "orphans", "null", "not null", "per", "expires"],
 )
 def test_a_missing_column_is_reported_where_the_contract_names_it(
-    database: Database, change: tuple[str, str], place: str, message: str, fix: str
+    database: Database, change: tuple[str, str], path: str, message: str, fix: str
 ) -> None:
     database.script(HEALTHY)
     assert findings(database, EVENTS.replace(*change)) == [
-        finding("error", "missing-column", "events", f"table.events.{place}", f"events has no column {message}", fix)
+        finding("error", "missing-column", "events", f"table.events.{path}", f"events has no column {message}", fix)
     ]
 
 
@@ -147,7 +147,7 @@ def test_a_missing_state_column_does_not_hide_the_other_mistakes_of_the_rule(dat
             "error",
             "missing-column",
             "events",
-            f"{PLACE}.time",
+            f"{RULE_PATH}.time",
             "events has no column 'at'",
             "columns: id, created",
         ),
@@ -161,7 +161,7 @@ def test_a_missing_column_of_a_reference_is_reported(database: Database, referen
     database.script(f"{HEALTHY} CREATE TABLE reads (id integer PRIMARY KEY, event_id bigint)")
     written = reference if reference.startswith("{") else f'"{reference}"'
     [one, *_] = findings(database, f"{EVENTS}with = [{written}]")
-    assert (one.code, one.path) == ("missing-column", f"{PLACE}.with")
+    assert (one.code, one.path) == ("missing-column", f"{RULE_PATH}.with")
     assert one.message in ("reads has no column 'parent'", "events has no column 'uuid'")
 
 
@@ -210,7 +210,7 @@ def test_a_reference_needs_as_many_columns_as_the_key(database: Database) -> Non
             "error",
             "wrong-reference",
             "events",
-            f"{PLACE}.with",
+            f"{RULE_PATH}.with",
             "reads.event_id has 1 columns, the key it points at 2: tenant, id",
             "name all columns of the reference: { table, columns, to }",
         )
@@ -325,7 +325,7 @@ def test_a_table_that_others_inherit_from_has_no_key_wherever_it_stands(
 
 
 def type_finding(text: str) -> list[object]:
-    return [finding("error", "wrong-time-type", "events", f"{PLACE}.time", text)]
+    return [finding("error", "wrong-time-type", "events", f"{RULE_PATH}.time", text)]
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ def uncovered(severity: str, table: str, key: str = "") -> object:
     )
 
 
-def test_a_table_that_nobody_mentions_is_a_warning_and_strictly_an_error(database: Database) -> None:
+def test_an_unmentioned_table_is_a_warning_and_strictly_an_error(database: Database) -> None:
     database.script(f"{HEALTHY} CREATE TABLE logs (id integer PRIMARY KEY)")
     assert findings(database, EVENTS) == [uncovered("warning", "logs")]
     assert findings(database, EVENTS, strict=True) == [uncovered("error", "logs")]
@@ -459,7 +459,7 @@ def test_a_table_of_another_schema_is_shown_as_it_must_be_written(postgres_datab
     assert findings(postgres_database, "[excused]\n'app.\"odd.name\"' = { inline = 'soon' }", strict=True) == []
 
 
-def test_schemas_that_the_contract_does_not_cover_are_left_alone(postgres_database: PostgresDatabase) -> None:
+def test_schemas_that_the_contract_does_not_cover_are_not_reported(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(f"{HEALTHY} CREATE SCHEMA app; CREATE TABLE app.logs (id integer PRIMARY KEY)")
     assert findings(postgres_database, f"[store]\nschemas = ['public']\n{EVENTS}", strict=True) == []
     assert findings(postgres_database, EVENTS, strict=True) == [uncovered("error", "app.logs", '"app.logs"')]

@@ -44,7 +44,7 @@ def unlisted(severity: str, state: str) -> object:
 
 
 @pytest.mark.parametrize("index", ["(status, at, id)", "(at, id)"], ids=["indexed", "read"])
-def test_a_text_state_that_nobody_mentions_is_reported(database: Database, index: str) -> None:
+def test_an_unmentioned_text_state_is_reported(database: Database, index: str) -> None:
     create(database, "text", ["new", "done", "lost", "stuck", "stuck"], index)
     found = [one for one in findings(database, NAMED) if one.code != "no-index"]
     assert found == [unlisted("warning", "'stuck'")]
@@ -70,7 +70,7 @@ def test_sqlite_distinguishes_states_that_the_column_treats_as_one(sqlite_databa
     ]
 
 
-def test_a_state_that_is_a_number_and_nobody_mentions_is_reported(database: Database) -> None:
+def test_an_unmentioned_numeric_state_is_reported(database: Database) -> None:
     create(database, "integer", [0, 1, 2, 7])
     text = contract("[0]", "[1]", 'excused = { 2 = { inline = "soon" } }')
     assert findings(database, text) == [unlisted("warning", "7")]
@@ -176,13 +176,13 @@ def test_sqlite_refuses_states_of_another_type(
             "json",
             '["new"]',
             '["done"]',
-            "status is json: a state is a text, a whole number, a boolean or an enum",
+            "status is json: only texts, whole numbers, booleans and enums are compared with values",
         ),
         (
             "uuid",
             '["new"]',
             '["done"]',
-            "status is uuid: a state is a text, a whole number, a boolean or an enum",
+            "status is uuid: only texts, whole numbers, booleans and enums are compared with values",
         ),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_condition_of_a_follower_has_the_type_of_its_column(database: Database
     follow = 'with = [{{ table = "jobs", columns = ["event_id"], where = {{ lane = {} }} }}]'
     text = contract('["new"]', '["done"]')
     [one] = findings(database, text + follow.format('"a"'))
-    assert (one.code, one.path) == ("wrong-state-type", "table.events.rule.old.with")
+    assert (one.code, one.path) == ("wrong-value-type", "table.events.rule.old.with")
     assert codes(findings(database, text + follow.format("1"), strict=True)) == []
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from covering import EVENTS, HEALTHY, PLACE, SCHEDULER, codes, finding, findings, numbers
+from covering import EVENTS, HEALTHY, RULE_PATH, SCHEDULER, codes, finding, findings, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._check.encodings import encodings
 from wane._findings import Finding
@@ -45,7 +45,7 @@ def reported(database: Database, text: str) -> list[Finding]:
 
 
 def wrong(message: str, fix: str) -> list[object]:
-    return [finding("error", "wrong-encoding", "events", PLACE, message, fix)]
+    return [finding("error", "wrong-encoding", "events", RULE_PATH, message, fix)]
 
 
 @pytest.mark.parametrize("unit", NUMBERS)
@@ -147,7 +147,7 @@ def test_two_ways_in_one_column_are_reported(database: Database) -> None:
             "error",
             "mixed-encoding",
             "events",
-            PLACE,
+            RULE_PATH,
             "at is written in several ways: 2 of 3 sampled values as declared (ms), 1 as s",
             "write all of them in one way, or name every way: unit = […]",
         )
@@ -197,7 +197,7 @@ def test_fractions_of_different_lengths_do_not_sort(database: Database) -> None:
             "warning",
             "unsortable-times",
             "events",
-            PLACE,
+            RULE_PATH,
             "at has fractions of different lengths before Z, which do not sort by time within a second",
             "write all of them with as many digits",
         )
@@ -219,7 +219,7 @@ def never_due(count: str) -> object:
     message = (
         f"{count} of its rows {have} no usable time in at (NULL, a placeholder or another encoding) and never leave"
     )
-    return finding("note", "never-due", "events", PLACE, message)
+    return finding("note", "never-due", "events", RULE_PATH, message)
 
 
 def test_rows_without_a_usable_timestamp_are_counted(database: Database) -> None:
@@ -248,7 +248,7 @@ def test_timestamps_that_take_too_long_to_read_are_said_not_to_be_checked(databa
     create(database, "bigint", [])
     database.execute(f"INSERT INTO events SELECT n, {MILLISECONDS[0]} + n FROM {numbers(150_000)}")
     message = "whether every row has a usable time in at was not checked: too many rows to read"
-    expected = finding("note", "times-unchecked", "events", PLACE, message)
+    expected = finding("note", "times-unchecked", "events", RULE_PATH, message)
     assert expected in findings(database, declared("ms"), seconds=0)
     assert findings(database, declared("ms"), strict=True, seconds=30) == []
 
@@ -496,6 +496,6 @@ def test_windows_of_rows_are_whole_numbers(database: Database, where: str) -> No
     database.execute("CREATE TABLE queues (queue bigint NOT NULL PRIMARY KEY, days text)")
     text = f'{EVENTS}longer = {{ column = "days", unit = "d"{where} }}'
     [found] = [one for one in findings(database, text) if one.path]
-    assert (found.code, found.path) == ("wrong-window-type", f"{PLACE}.longer")
+    assert (found.code, found.path) == ("wrong-window-type", f"{RULE_PATH}.longer")
     assert found.message.endswith("which holds no whole numbers")
     assert [one for one in findings(database, text.replace('"days"', '"queue"')) if one.path] == []

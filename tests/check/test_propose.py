@@ -499,10 +499,12 @@ def test_any_identifier_is_written_so_that_it_is_found_again(database: Database,
         """,
     )
     connection = database.connect()
-    place = "?" if database.store == "sqlite" else "%s"
+    placeholder = "?" if database.store == "sqlite" else "%s"
     quoted = q if database.store == "sqlite" else q.replace("%", "%%")
     for number, state in enumerate(("new", f"done {name}")):
-        connection.execute(f"INSERT INTO {quoted} VALUES ({place}, {place}, {place})", (number, state, ms(NOW)))
+        connection.execute(
+            f"INSERT INTO {quoted} VALUES ({placeholder}, {placeholder}, {placeholder})", (number, state, ms(NOW))
+        )
     text = proposed(database)
     assert_open_everywhere(text, tmp_path)
     [key] = [one for one in tomllib.loads(text)["table"] if one != "child"]
@@ -543,7 +545,9 @@ def test_virtual_tables_can_only_be_excused(sqlite_database: SqliteDatabase, tmp
     assert_open_everywhere(text.replace("# docs = ", "docs = "), tmp_path)
 
 
-def test_partitions_and_heirs_belong_to_their_parent(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_partitions_and_inheriting_tables_belong_to_their_parent(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
     postgres_database.script(
         """
         CREATE TABLE events (id bigint, created_at timestamptz NOT NULL, PRIMARY KEY (id, created_at))
@@ -780,7 +784,7 @@ def test_out_of_time_the_rest_is_proposed_unread(
     database.execute("INSERT INTO t VALUES (1, 'new', ?)", [ms(NOW)])
     monkeypatch.setattr("wane._check.propose.Samples", lambda store: Samples(store, total_seconds=0))
     text = proposed(database)
-    assert "# Not looked at: there was no time left." in text
+    assert "# Not read: there was no time left." in text
     assert tomllib.loads(text)["table"]["t"]["time"] == {"column": "created_at_ms", "unit": OPEN}
     assert_open_everywhere(text, tmp_path)
 

@@ -178,7 +178,7 @@ def test_snapshots_are_thinned_out_and_leave(keeper: Keeper, database: Database,
     assert len(left) < 24 * 14 + 20
 
 
-def test_timestamps_that_a_clock_dated_into_the_future_are_left_alone(keeper: Keeper, clock: Clock) -> None:
+def test_timestamps_that_a_clock_dated_into_the_future_are_ignored(keeper: Keeper, clock: Clock) -> None:
     remember(keeper, "events", *((day * DAY, 1_000 - day) for day in range(5)))
     remember(keeper, "events", (-2 * DAY, 999_999_999))
     [one] = keeper.growth("events")

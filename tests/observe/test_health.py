@@ -80,12 +80,12 @@ def test_each_condition_is_reported_alone(database: Database, make: Callable[[Wo
         [found] = health.findings
         assert found.message
         assert found.fix
-        sick = found.severity is Severity.ERROR
-        assert sick is (found.code != "uncovered-table")
-        assert health.healthy is not sick
+        unhealthy = found.severity is Severity.ERROR
+        assert unhealthy is (found.code != "uncovered-table")
+        assert health.healthy is not unhealthy
         live = [(one.code, one.table) for one in world.keeper.check_live()]
         assert live == [(code, found.table) for code in LIVE.get(found.code, [])]
-        assert health.verdict == (f"unhealthy: {found.code}" if sick else "healthy")
+        assert health.verdict == (f"unhealthy: {found.code}" if unhealthy else "healthy")
 
 
 def test_a_silent_executor_is_no_condition_once_another_does_its_work(database: Database) -> None:
@@ -266,7 +266,7 @@ def test_a_table_that_cannot_be_read_is_reported_and_the_others_are_read(postgre
         assert job.pressure.rows is not None
 
 
-def test_a_rule_that_the_latest_entries_do_not_mention_is_looked_up(
+def test_a_rule_that_the_latest_entries_do_not_mention_is_queried(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wane._check.live._TRAIL_ENTRIES", 2)
@@ -356,7 +356,7 @@ def test_what_a_lower_bound_drains_in_is_a_lower_bound(
         assert job.pressure.share == Figure(0.1005, Exactness.AT_LEAST)
 
 
-def test_rows_of_a_large_table_of_sqlite_are_those_of_the_last_snapshot_brought_up_to_date(
+def test_rows_of_a_large_table_of_sqlite_are_those_of_the_last_snapshot_updated(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rows() -> Count | None:

@@ -35,7 +35,7 @@ def test_a_healthy_database_is_one(database: Database) -> None:
         assert of(text, "wane_table_last_sweep_timestamp_seconds")["job",] == pytest.approx(ago(0) / 1000, abs=60)
 
 
-def test_a_sick_one_is_none_and_says_why(database: Database) -> None:
+def test_an_unhealthy_table_has_no_value_and_a_reason(database: Database) -> None:
     with healthy(database) as world:
         overdue(world)
         second_singleton(world)
@@ -86,7 +86,7 @@ class Failing:
         return [value for _, value in self.gauges.read(self.store)[HEALTHY]]
 
 
-def test_what_fails_is_left_alone_for_a_while_and_the_last_reading_stands_in(
+def test_what_fails_is_skipped_for_a_while_and_the_last_reading_stands_in(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with healthy(database) as world:

@@ -77,6 +77,7 @@ LINES: list[Event] = [
     events.MessageDead("p", "m", "k", "r"),
     events.Beat("e", "worker", "idle"),
     events.ArchiveStep("t", "r", 1, "written", {}, {}, 0.1),
+    events.ArchiveColumnChanged("t", "c", "type", "integer", "long", 1),
     events.RowsArchived("<table>", "r", 1, {"<table>": 3}, {"<table>": 2}, 1),
     events.RowsRestored("<table>", 1, "side", {"<table>": 3}, 2, 1, 0),
     events.TableNearThreshold("t", 5, 6, "near", 1.0),

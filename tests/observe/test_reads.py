@@ -72,7 +72,7 @@ def test_counting_messages_walks_the_index_of_each_state(store: Store) -> None:
     messages_of(store).depths(note, "a", 100)
     if store.kind == "postgres":
         store.run("SET enable_seqscan = off", {})  # An empty table is not worth an index.
-    plan = store.explain(statements[0])
+    plan = store.planner.explain(statements[0])
     prefix = "wane_" if store.kind == "sqlite" else ""
     assert plan.count(f"{prefix}message_delayed") == plan.count(f"{prefix}message_reserved") == 1
     assert f"{prefix}message_ready" in plan

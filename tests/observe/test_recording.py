@@ -141,11 +141,13 @@ def test_without_a_report_nothing_is_healthy(postgres_database: PostgresDatabase
         assert finding["fix"]
 
 
-@pytest.mark.parametrize("sick", [False, True], ids=["healthy", "overdue"])
-def test_a_report_that_was_not_replaced_in_time_is_unhealthy(postgres_database: PostgresDatabase, sick: bool) -> None:
+@pytest.mark.parametrize("unhealthy", [False, True], ids=["healthy", "overdue"])
+def test_a_report_that_was_not_replaced_in_time_is_unhealthy(
+    postgres_database: PostgresDatabase, unhealthy: bool
+) -> None:
     with healthy(postgres_database) as world:
         install(world.keeper)
-        if sick:
+        if unhealthy:
             overdue(world)
         report = plain(world.keeper)
         stale = STALE_AFTER_INTERVALS * world.keeper.contract.health.every.total_seconds()
@@ -153,7 +155,7 @@ def test_a_report_that_was_not_replaced_in_time_is_unhealthy(postgres_database: 
         age(postgres_database, f"{stale + 1} seconds")
         reported = asked(postgres_database)
         assert reported["healthy"] is False
-        assert reported["verdict"] == ("unhealthy: stale-report, overdue" if sick else "unhealthy: stale-report")
+        assert reported["verdict"] == ("unhealthy: stale-report, overdue" if unhealthy else "unhealthy: stale-report")
         assert reported["tables"] == report["tables"]
         assert reported["findings"][0]["code"] == "stale-report"
         assert reported["findings"][1:] == report["findings"]

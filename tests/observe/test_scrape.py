@@ -197,7 +197,7 @@ class Ahead(SqliteStore):
 
 
 @pytest.mark.unmigrated
-def test_a_table_that_takes_too_long_is_left_alone_for_a_while(sqlite_database: SqliteDatabase) -> None:
+def test_a_table_that_takes_too_long_is_skipped_for_a_while(sqlite_database: SqliteDatabase) -> None:
     jobs(sqlite_database, (1, "done", ago(9)))
     with Slow(sqlite_database, table_seconds=9.0) as store:
         gauges = Gauges(Contract(None, (table("job"),)), clock=store.passed)
@@ -336,7 +336,7 @@ def test_scrapes_share_a_reading_for_some_seconds(database: Database, store: Sto
         assert collected(scrape)["wane_backlog_rows"] == 2.0
 
 
-def test_a_table_that_nobody_may_read_makes_no_other_unreadable(sqlite_database: SqliteDatabase) -> None:
+def test_a_table_without_permission_makes_no_other_unreadable(sqlite_database: SqliteDatabase) -> None:
     jobs(sqlite_database, (1, "done", ago(9)))
     sqlite_database.execute("CREATE TABLE other (id integer PRIMARY KEY, state text NOT NULL, at_ms bigint)")
     with Guarded(resolve_url(sqlite_database.url), read_only=False) as store:

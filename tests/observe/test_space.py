@@ -52,7 +52,9 @@ def fill(database: Database) -> None:
 
 
 @contextmanager
-def kept(database: Database, *, read_only: bool = False, settings: SpaceSettings = SMALL) -> Iterator[Keeper]:
+def migrated_keeper(
+    database: Database, *, read_only: bool = False, settings: SpaceSettings = SMALL
+) -> Iterator[Keeper]:
     contract = replace(loaded(TEXT), space=settings)
     with Keeper(contract, open_store(resolve_url(database.url), read_only=read_only)) as keeper:
         if not read_only:
@@ -65,7 +67,7 @@ def keeper(database: Database) -> Iterator[Keeper]:
     if isinstance(database, SqliteDatabase):
         database.script("PRAGMA journal_mode = delete; PRAGMA auto_vacuum = incremental; VACUUM")
     fill(database)
-    with kept(database) as opened:
+    with migrated_keeper(database) as opened:
         yield opened
 
 
@@ -128,13 +130,13 @@ def test_one_table_and_what_is_unknown(keeper: Keeper) -> None:
 
 def test_an_empty_table_and_an_empty_history_are_fine(database: Database) -> None:
     database.script("CREATE TABLE events (id bigint PRIMARY KEY, at bigint)")
-    with kept(database) as keeper:
+    with migrated_keeper(database) as keeper:
         [one] = keeper.space().tables
     assert (one.pruned_rows, one.freed_bytes, one.changed_bytes, one.advice) == (0, 0, None, ())
 
 
 def test_a_read_only_database_is_measured(keeper: Keeper, database: Database) -> None:
-    with kept(database, read_only=True) as reader:
+    with migrated_keeper(database, read_only=True) as reader:
         assert [one.table for one in reader.space().tables] == ["events", "parts"]
         with pytest.raises(StoreError):
             reader.vacuum()
@@ -156,7 +158,7 @@ def advice(keeper: Keeper, table: str = "events") -> dict[str, str]:
 
 def test_advice_follows_the_state_of_a_table(postgres_database: PostgresDatabase) -> None:
     fill(postgres_database)
-    with kept(postgres_database) as keeper:
+    with migrated_keeper(postgres_database) as keeper:
         assert advice(keeper) == {"analyze": 'ANALYZE "public"."events";'}
         settle(postgres_database)
         assert advice(keeper) == {}
@@ -191,7 +193,7 @@ def test_advice_follows_the_state_of_a_table(postgres_database: PostgresDatabase
 
 def test_an_index_that_is_mostly_empty_is_to_be_rebuilt(postgres_database: PostgresDatabase) -> None:
     fill(postgres_database)
-    with kept(postgres_database) as keeper:
+    with migrated_keeper(postgres_database) as keeper:
         postgres_database.execute("DELETE FROM parts")
         postgres_database.execute("DELETE FROM events WHERE id % 10 <> 0")
         postgres_database.execute("VACUUM ANALYZE events")
@@ -207,7 +209,7 @@ def test_an_index_that_is_mostly_empty_is_to_be_rebuilt(postgres_database: Postg
 
 def test_small_tables_are_not_worth_a_word(postgres_database: PostgresDatabase) -> None:
     fill(postgres_database)
-    with kept(postgres_database, settings=SpaceSettings()) as keeper:
+    with migrated_keeper(postgres_database, settings=SpaceSettings()) as keeper:
         postgres_database.execute("DELETE FROM parts")
         settle(postgres_database)
         assert advice(keeper) == {}
@@ -221,7 +223,7 @@ def test_partitions_are_reported_together_and_their_indexes_by_name(postgres_dat
         f"INSERT INTO events SELECT n, n FROM {numbers(2000)}"
     )
     settle(postgres_database)
-    with kept(postgres_database) as keeper:
+    with migrated_keeper(postgres_database) as keeper:
         [one] = keeper.space().tables
     assert (one.table, one.space.rows) == ("events", 2_000)
     assert [index.name for index in one.space.indexes] == ["events_1_pkey", "events_2_pkey"]
@@ -230,7 +232,10 @@ def test_partitions_are_reported_together_and_their_indexes_by_name(postgres_dat
 
 def test_postgresql_is_never_vacuumed_by_wane(postgres_database: PostgresDatabase) -> None:
     fill(postgres_database)
-    with kept(postgres_database) as keeper, pytest.raises(StoreError, match="not for Wane to run") as refused:
+    with (
+        migrated_keeper(postgres_database) as keeper,
+        pytest.raises(StoreError, match="which Wane does not run") as refused,
+    ):
         keeper.vacuum()
     assert "wane space" in refused.value.hint
 
@@ -252,7 +257,7 @@ def free(keeper: Keeper) -> int:
 
 def test_pages_are_given_back_until_none_is_free(sqlite_database: SqliteDatabase) -> None:
     holed(sqlite_database)
-    with kept(sqlite_database) as keeper:
+    with migrated_keeper(sqlite_database) as keeper:
         before = free(keeper)
         assert before > 100
         [(pages,)] = sqlite_database.query("PRAGMA page_count")
@@ -270,7 +275,7 @@ def test_pages_are_given_back_until_none_is_free(sqlite_database: SqliteDatabase
 
 def test_no_more_pages_than_the_budget_allows(sqlite_database: SqliteDatabase) -> None:
     holed(sqlite_database)
-    with kept(sqlite_database) as keeper:
+    with migrated_keeper(sqlite_database) as keeper:
         before = free(keeper)
         done = keeper.vacuum(pages=37)
         assert (done.pages, done.left_pages, done.ended) == (37, before - 37, "pages")
@@ -278,7 +283,7 @@ def test_no_more_pages_than_the_budget_allows(sqlite_database: SqliteDatabase) -
 
 def test_no_more_time_than_the_budget_allows_and_a_stop_is_heard(sqlite_database: SqliteDatabase) -> None:
     holed(sqlite_database)
-    with kept(sqlite_database) as keeper:
+    with migrated_keeper(sqlite_database) as keeper:
         small = replace(FAST, first_batch=1, least_batch=1, most_batch=1)
         done = FileVacuum(keeper.store, 0.000001, 1_000, pace=small).run()
         assert done.ended == "seconds"
@@ -291,7 +296,7 @@ def test_no_more_time_than_the_budget_allows_and_a_stop_is_heard(sqlite_database
 @pytest.mark.parametrize(("seconds", "pages"), [(0, 5), (-1.0, 5), (5, 0), (5, -3)])
 def test_a_budget_of_nothing_is_refused(sqlite_database: SqliteDatabase, seconds: float, pages: int) -> None:
     holed(sqlite_database)
-    with kept(sqlite_database) as keeper:
+    with migrated_keeper(sqlite_database) as keeper:
         before = free(keeper)
         with pytest.raises(WrongArgument, match="above zero"):
             keeper.vacuum(seconds=seconds, pages=pages)
@@ -303,7 +308,7 @@ def test_a_budget_of_nothing_is_refused(sqlite_database: SqliteDatabase, seconds
 @pytest.mark.parametrize(("mode", "words"), [("none", "bit by bit"), ("full", "every commit")])
 def test_other_modes_are_refused_with_what_to_do(sqlite_database: SqliteDatabase, mode: str, words: str) -> None:
     holed(sqlite_database, mode)
-    with kept(sqlite_database) as keeper:
+    with migrated_keeper(sqlite_database) as keeper:
         with pytest.raises(StoreError, match=words):
             keeper.vacuum()
         reported = keeper.space().advice
@@ -314,17 +319,17 @@ def test_other_modes_are_refused_with_what_to_do(sqlite_database: SqliteDatabase
         assert (copy.statement, copy.blocks) == ("VACUUM INTO 'compact.db';", False)
         assert (one.statement, one.blocks) == ("PRAGMA auto_vacuum = INCREMENTAL; VACUUM;", True)
     sqlite_database.script(f"PRAGMA journal_mode = delete; {one.statement}")
-    with kept(sqlite_database) as keeper:
+    with migrated_keeper(sqlite_database) as keeper:
         assert read_database_space(keeper.store).auto_vacuum == "incremental"
         assert free(keeper) == 0
 
 
-def test_a_database_that_others_keep_is_left_alone(
+def test_a_database_that_others_keep_is_unchanged(
     sqlite_database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holed(sqlite_database)
     monkeypatch.setattr("wane._db.sqlite.store.BUSY_SECONDS", 0.05)
-    with kept(sqlite_database) as keeper, closing(sqlite3.connect(sqlite_database.path)) as other:
+    with migrated_keeper(sqlite_database) as keeper, closing(sqlite3.connect(sqlite_database.path)) as other:
         before = free(keeper)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Locked):

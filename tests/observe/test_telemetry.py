@@ -53,15 +53,15 @@ class Sent:
 @contextmanager
 def sending(database: Database) -> Iterator[tuple[Sent, Keeping]]:
     sent = Sent()
-    with keeping(database, listener=sent.hear) as kept, closing(sent.of(kept.keeper.contract)):
-        yield sent, kept
+    with keeping(database, listener=sent.hear) as opened, closing(sent.of(opened.keeper.contract)):
+        yield sent, opened
 
 
 def test_a_sweep_is_a_span_and_its_batches_are_events(database: Database) -> None:
     jobs(database, *((number, "done", ago(9)) for number in range(5)))
-    with sending(database) as (sent, kept):
-        kept.keeper.enable()
-        kept.keeper.sweep(pace=TWO_A_BATCH)
+    with sending(database) as (sent, opened):
+        opened.keeper.enable()
+        opened.keeper.sweep(pace=TWO_A_BATCH)
         [span] = sent.spans()
         facts = {"scheduler": "tick", "table": "job", "rule": "old", "action": "prune", "outcome": "done", "rows": 5}
         assert dict(span.attributes or {}) == {
@@ -75,10 +75,10 @@ def test_a_sweep_is_a_span_and_its_batches_are_events(database: Database) -> Non
 
 def test_a_failed_sweep_is_an_error_with_its_cause(database: Database) -> None:
     jobs(database, (1, "done", ago(9)))
-    with sending(database) as (sent, kept):
-        kept.keeper.enable()
+    with sending(database) as (sent, opened):
+        opened.keeper.enable()
         database.execute("DROP TABLE job")
-        kept.keeper.sweep()
+        opened.keeper.sweep()
         [span] = sent.spans()
         assert span.status.status_code is StatusCode.ERROR
         assert "job" in (span.status.description or "")
@@ -87,15 +87,15 @@ def test_a_failed_sweep_is_an_error_with_its_cause(database: Database) -> None:
 
 def test_metrics_are_those_of_prometheus(database: Database) -> None:
     jobs(database, *((number, "done", ago(9)) for number in range(5)), (9, "done", ago(1)))
-    with sending(database) as (sent, kept):
-        kept.keeper.enable()
-        sent.listeners[0].watch(kept.keeper.store.clone)
+    with sending(database) as (sent, opened):
+        opened.keeper.enable()
+        sent.listeners[0].watch(opened.keeper.store.clone)
         before = sent.metrics()
         [backlog] = before["wane_backlog_rows"]
         assert (backlog.value, dict(backlog.attributes)) == (5, {"scheduler": "tick", "table": "job", "rule": "old"})
         assert [one.value for one in before["wane_up"]] == [1]
         assert [one.value for one in before["lifecycle_prune_rows"]] == [0]
-        kept.keeper.sweep(pace=TWO_A_BATCH)
+        opened.keeper.sweep(pace=TWO_A_BATCH)
         after = sent.metrics()
         assert [(one.value, dict(one.attributes)) for one in after["lifecycle_prune_rows"]] == [
             (5, {"scheduler": "tick", "table": "job.old"})

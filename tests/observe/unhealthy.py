@@ -1,4 +1,4 @@
-"""A database where retention does its work, and ways to make it sick: one each."""
+"""A database where retention does its work, and ways to make it unhealthy: one each."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ from servers import (
 )
 from wane._contract.model import Scheduler
 from wane._db import Store, open_store, sqlite
+from wane._db.postgres import transaction
 from wane._db.url import resolve_url
 from wane._schedule import Ran, patience, runner, worker
 from wane._schedule.worker import Worked
@@ -194,6 +195,7 @@ class Proxy:
         self._path = socket_path
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._silent: set[int] = set()
+        self._last_words: bytes | None = None
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -216,6 +218,9 @@ class Proxy:
             while data := one.recv(65_536):
                 if number in self._silent:
                     continue  # It is read, so the kernel acknowledges it, and goes nowhere.
+                if self._last_words is not None and self._last_words in data:
+                    self.fall_silent()
+                    self._last_words = None
                 other.sendall(data)
         if number not in self._silent:
             for each in (one, other):
@@ -226,6 +231,14 @@ class Proxy:
         """From now on; connections that are made later work."""
         self._silent |= set(range(len(self._pairs)))
         return len(self._silent)
+
+    def fall_silent_after(self, text: bytes) -> None:
+        """As soon as it has passed on a message with this text."""
+        self._last_words = text
+
+    @property
+    def is_silent(self) -> bool:
+        return bool(self._silent)
 
     def close(self) -> None:
         self._listening.close()
@@ -247,7 +260,7 @@ def proxied(database: PostgresDatabase) -> Iterator[tuple[Proxy, str]]:
         proxy.close()
 
 
-def test_a_connection_that_nobody_answers_is_given_up(
+def test_a_connection_without_an_answer_is_given_up(
     postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent_inside(store: Store) -> None:
@@ -265,7 +278,7 @@ def test_a_connection_that_nobody_answers_is_given_up(
         assert bounded.run("SELECT 1 FROM pg_sleep(0.2)", {}) == [(1,)]
         proxy.fall_silent()
         began = time.monotonic()
-        with pytest.raises(Unreachable, match=r"has said nothing for 0\.5 seconds"):
+        with pytest.raises(Unreachable, match=r"no response from the server for 0\.5 seconds"):
             bounded.run("SELECT 1", {})
         assert 0.4 < time.monotonic() - began < 5
         assert bounded.run("SELECT 2", {}) == [(2,)], "the next call connects again"
@@ -280,6 +293,7 @@ def test_a_runner_survives_half_open_connections(
 ) -> None:
     monkeypatch.setattr(runner, "_ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(worker, "_LEAST_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(transaction, "_MOST_IDLE", "1s")
     create_jobs(postgres_database, 5)
     contract = contract_of(schedulers=SECOND, sweep=ALL, lease=timedelta(seconds=2), attempts=99)
     with proxied(postgres_database) as (proxy, url):
@@ -289,8 +303,29 @@ def test_a_runner_survives_half_open_connections(
             assert proxy.fall_silent() >= 3
             sweeps_again(one, postgres_database, 2)
             assert any(
-                "has said nothing" in event.error for event in one.reported(TickFailed) + one.reported(WorkFailed)
+                "no response from the server" in event.error
+                for event in one.reported(TickFailed) + one.reported(WorkFailed)
             )
+            one.store.close()
+        database.close()
+
+
+@PACKAGED
+def test_a_window_is_not_locked_for_ever_by_a_connection_that_fell_silent(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside the transaction that opens a window: its server process has the scheduler's row, and waits."""
+    monkeypatch.setattr(runner, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(transaction, "_MOST_IDLE", "1s")
+    contract = contract_of(schedulers=SECOND, sweep=ALL)
+    create_jobs(postgres_database, 5)
+    with proxied(postgres_database) as (proxy, url):
+        database = PostgresDatabase(url)
+        with world(database, contract) as one, running(one):
+            sweeps_again(one, postgres_database, 1)
+            proxy.fall_silent_after(b"scheduler = $1 FOR UPDATE")
+            await_true(lambda: proxy.is_silent, "it locks the row")
+            sweeps_again(one, postgres_database, 2)
             one.store.close()
         database.close()
 

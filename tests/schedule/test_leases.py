@@ -126,7 +126,7 @@ def test_fences_rise_and_never_repeat(database: Database, clock: Clock) -> None:
         # Wane's own housekeeping leaves leases alone, however old they are.
         from wane._schedule.own_tables import clean_own_tables, own_contract
 
-        assert "lease" not in " ".join(str(kept.name) for kept in own_contract(one.store, one.contract).tables)
+        assert "lease" not in " ".join(str(declared.name) for declared in own_contract(one.store, one.contract).tables)
         clean_own_tables(one.store, one.contract, actor="tester")
         assert take(one, "last", clock.now + LEASE)[1].fence == 61
 
@@ -218,8 +218,8 @@ class AfterBatch:
     def __init__(self, one: World, act: Any) -> None:
         self.acted = False
         self._act = act
-        self._tell = one.events.append
-        one.events = _Telling(self)
+        self._record = one.events.append
+        one.events = _Recording(self)
         self.events = one.events
 
     def hear(self, event: Event) -> None:
@@ -228,7 +228,7 @@ class AfterBatch:
             self._act()
 
 
-class _Telling(list[Event]):
+class _Recording(list[Event]):
     def __init__(self, after: AfterBatch) -> None:
         super().__init__()
         self._after = after
@@ -343,6 +343,8 @@ def test_the_limits_inside_a_batch_are_below_the_lease(postgres_database: Postgr
             for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
                 assert transaction.execute(f"SHOW {setting}", {}) == [("20s",)]
         with one.store.transaction() as transaction:
+            assert transaction.execute("SHOW idle_in_transaction_session_timeout", {}) == [("1min",)]
+        with one.store.snapshot() as transaction:
             assert transaction.execute("SHOW idle_in_transaction_session_timeout", {}) == [("0",)]
 
 

@@ -40,7 +40,7 @@ def names(one: World) -> list[str]:
     return [message.message_id for message in one.messages()]
 
 
-def kept(one: World) -> dict[str, int]:
+def clean(one: World) -> dict[str, int]:
     pruned = clean_own_tables(one.store, one.contract, actor="tester", listener=one.events.append)
     return {f"{entry.table}.{entry.rule}": entry.rows for entry in pruned}
 
@@ -68,15 +68,15 @@ def test_finished_messages_resolved_dead_letters_and_silent_executors_leave_afte
         clock.now += timedelta(seconds=-1)
         none = {f"{message}.done": 0, f"{message}.resolved": 0, f"{heartbeat}.silent": 0}
         none |= {f"{snapshot}.fine": 0, f"{snapshot}.day": 0}
-        assert kept(one) == {**none, f"{heartbeat}.silent": 1}
+        assert clean(one) == {**none, f"{heartbeat}.silent": 1}
         assert one.count(heartbeat) == 1, "who beats stays"
         clock.now += timedelta(seconds=2)
-        assert kept(one) == {**none, f"{message}.done": 1}
+        assert clean(one) == {**none, f"{message}.done": 1}
         assert "done" not in names(one)
         clock.now += 358 * DAY
-        assert kept(one) == {**none, f"{message}.resolved": 1, f"{heartbeat}.silent": 1}
+        assert clean(one) == {**none, f"{message}.resolved": 1, f"{heartbeat}.silent": 1}
         clock.now += 3000 * DAY
-        assert kept(one) == none
+        assert clean(one) == none
         assert names(one) == ["unresolved", "reserved", "delayed", "ready"]
         trail = one.keeper.audit()
         assert len(trail) == 20, "one row for each rule and call, also where nothing left"
@@ -90,11 +90,11 @@ def test_forever_is_a_word(database: Database, clock: Clock) -> None:
     with world(database, contract_of(attempts=1, dead_letters=FOREVER)) as one:
         bury(one, "resolved", resolve=True)
         clock.now += 5000 * DAY
-        assert f"{own(database, 'message')}.resolved" not in kept(one)
+        assert f"{own(database, 'message')}.resolved" not in clean(one)
         assert names(one) == ["resolved"]
 
 
-def test_wanes_own_tables_are_nobody_elses_to_prune(database: Database) -> None:
+def test_no_contract_prunes_wanes_own_tables(database: Database) -> None:
     with world(database) as one:
         with pytest.raises(WaneError):
             one.keeper.prune(own(database, "message"), rule="done", limit=10)
@@ -140,7 +140,7 @@ def test_keeping_house_takes_some_thousand_rows_at_a_time(database: Database, cl
             finish(one, f"m{number}")
         clock.now = datetime.fromtimestamp(clock.now.timestamp(), clock.now.tzinfo) + 30 * DAY
         rule = f"{own(database, 'message')}.done"
-        assert [kept(one)[rule] for _ in range(3)] == [3, 2, 0]
+        assert [clean(one)[rule] for _ in range(3)] == [3, 2, 0]
 
 
 def test_of_several_runners_one_keeps_house(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

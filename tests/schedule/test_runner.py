@@ -72,7 +72,8 @@ def test_windows_follow_each_other(database: Database) -> None:
     create_jobs(database, 10)
     with world(database, contract(every=SECOND)) as one:
         ran = one.runner(max_runs=2).run()
-        assert ran == Ran(ticks=2, sweeps=2, failures=0)
+        assert (ran.ticks, ran.failures) == (2, 0)
+        assert 1 <= ran.sweeps <= 2, "a sweep that is still at work does the next window's work too"
         assert len({event.window for event in one.reported(SweepsEnqueued)}) == 2
 
 
@@ -323,7 +324,7 @@ def test_a_runner_stops_when_another_contract_is_adopted(database: Database) -> 
 # --- Heartbeats -------------------------------------------------------------------------------------------------------
 
 
-def test_every_executor_beats_in_place_and_its_silence_is_noticed(
+def test_every_executor_updates_its_heartbeat_and_its_silence_is_noticed(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_jobs(database)
@@ -503,6 +504,22 @@ def test_clients_whose_clocks_are_hours_wrong_do_not_matter_on_postgres(postgres
             assert message.deliveries == 1
         assert one.count("job") == 1
         assert sum(entry.rows for entry in one.keeper.audit()) == 2_000
+
+
+def test_a_chore_that_takes_long_delays_no_window(database: Database) -> None:
+    create_jobs(database, 10)
+    enqueued = threading.Event()
+    seen: list[bool] = []
+
+    def report(event: Event) -> None:
+        if isinstance(event, SweepsEnqueued):
+            enqueued.set()
+
+    with world(database, contract(table(), every=SECOND)) as one:
+        chore = Chore(3_600, lambda *_: seen.append(enqueued.wait(30)))
+        runner = Runner(one.store, one.contract, listener=report, max_runs=1, workers=0, chores=[chore])
+        assert runner.run() == Ran(ticks=1)
+    assert seen == [True]
 
 
 def test_a_chore_is_due_at_once_and_then_when_its_interval_is_over() -> None:

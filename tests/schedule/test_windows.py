@@ -219,7 +219,7 @@ def test_the_status_says_when_the_next_window_begins(database: Database, clock: 
 
 
 @pytest.mark.parametrize("seconds", [1, 7, 86_400, 90_061])
-def test_windows_are_the_same_for_everybody(seconds: int) -> None:
+def test_windows_are_the_same_in_all_processes(seconds: int) -> None:
     every = timedelta(seconds=seconds)
     start = window_start(NOON + timedelta(seconds=3), every)
     assert start <= NOON + timedelta(seconds=3) < start + every

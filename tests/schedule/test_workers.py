@@ -227,7 +227,7 @@ def test_a_table_that_fails_for_days_has_one_unresolved_dead_letter_and_a_succes
         assert all(one.resolved_by and "sweep succeeded" in one.resolved_by for one in resolved[:1])
 
 
-def test_dead_letters_of_workers_that_died_are_kept_to_one_as_well(database: Database, clock: Clock) -> None:
+def test_dead_letters_of_workers_that_died_are_limited_to_one_as_well(database: Database, clock: Clock) -> None:
     with world(database, contract_of(attempts=1)) as one:
         one.queue.enqueue("mine", message_id="mine")
         for _ in range(3):

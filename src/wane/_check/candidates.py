@@ -195,7 +195,7 @@ class Samples:
         """Return the number of rows, in words, and whether that is too many to read them all."""
         seconds = self._seconds()
         if seconds is None:
-            return "not looked at: there was no time left", True
+            return "not read: there was no time left", True
         try:
             more = has_more_rows_than(self.store, table, MANY_ROWS, seconds)
             if more:

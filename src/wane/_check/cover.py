@@ -7,11 +7,11 @@ any.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
-from wane._archive.dialects import archive_dialect
-from wane._archive.sql import bind_archive
+from wane._archive.rows.dialects import archive_dialect
+from wane._archive.rows.sql import ArchiveRows, bind_archive
 from wane._check.bookkeeping import bookkeeping_tool
 from wane._check.values import check_done, check_excuse, check_selected, check_states, check_times
 from wane._contract.mistakes import key_path
@@ -30,7 +30,7 @@ from wane._rules.references import check_references
 from wane._rules.report import Report, rule_path
 from wane._rules.rows import rows_of
 from wane._rules.selection import READABLE, Selection, bind_age, bind_contract
-from wane.errors import BindError
+from wane.errors import BindError, SparkError
 
 _MONTH = re.compile(r"(?P<table>.+?)_(?:before_)?\d{6}(?:\d{2}(?:\d{6})?)?(?:_with)?")
 READ_SECONDS = 2.0
@@ -77,17 +77,31 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
 def _unarchivable(store: Store, contract: Contract, selection: Selection) -> Sequence[Finding]:
     """Report what the archive cannot store of a rule's rows."""
     settings = next(one for one in contract.archive if one.table == selection.name)
+    file = "" if contract.path is None else str(contract.path)
     try:
-        bind_archive(
-            rows_of(store),
-            archive_dialect(store),
-            selection,
-            settings,
-            "" if contract.path is None else str(contract.path),
-        )
+        bound = bind_archive(rows_of(store), archive_dialect(store), selection, settings, file)
     except BindError as problem:
         return [contract.located(one) for one in problem.findings]
-    return ()
+    return [contract.located(one) for one in _misprojected(contract, bound, file)] if bound.is_projected else ()
+
+
+def _misprojected(contract: Contract, bound: ArchiveRows, file: str) -> Iterator[Finding]:
+    """Report what Spark refuses of a projection; it is started for that, and nothing runs on it."""
+    from wane._archive.query.evaluation import projected_shape
+    from wane._archive.rows.projection import UnfitProjection
+    from wane._archive.spark import executor
+
+    row = bound.parts[0]
+    path = key_path(["archive", row.name])
+    try:
+        projected_shape(
+            executor.default(contract.spark, lambda _: None).spark(), row.name, row.projection, row.hot_shape
+        )
+    except UnfitProjection as problem:
+        yield Finding(Severity.ERROR, problem.code, problem.message, problem.fix, file, path, row.name)
+    except SparkError as problem:
+        message = f"the types of `select` were not checked, because Spark does not start: {problem.message}"
+        yield Finding(Severity.NOTE, "unchecked-projection", message, problem.hint, file, path, row.name)
 
 
 def _check_partitions(store: Store, contract: Contract, schema: Schema, report: Report) -> None:

@@ -117,8 +117,8 @@ def forgiven(contract: Contract, selection: Selection, last: RuleSweeps) -> bool
 
 
 def becomes_due_late(contract: Contract, selection: Selection) -> bool:
-    """Check whether a lifted guard, another rule's mark, a condition, a newer row or a window of their own can make rows due
-    that are old already."""
+    """Check whether a lifted guard, another rule's mark, a condition, a newer row or a window of their own can make
+    rows due that are old already."""
     marks = (one.action.state for one in contract.table(selection.name).rules if isinstance(one.action, Mark))
     saved = any(path[-1].live for path in follower_paths(selection))
     marked = selection.rule.by_state and any(map(selection.rule.selects, marks))
@@ -210,7 +210,8 @@ class Live:
         self._fused()
 
     def _caps(self) -> None:
-        """Check that a cap is exceeded by no more than the rows that came since its last sweep, where a time says that."""
+        """Check that a cap is exceeded by no more than the rows that came since its last sweep, where a time says
+        that."""
         most = self.bounds.most
         for selection, _ in self._swept_rules(caps=True):
             # One at a time: a cap per scope has to read every row.

@@ -80,5 +80,5 @@ ROLES = (
     CREATED,
     _set("scheduled schedule run due next eta available queued"),
 )
-"""The last thing that happens to a row comes first: ageing by it makes a row leave late rather than early. When work is to
-begin comes last: it says nothing about its end."""
+"""The last thing that happens to a row comes first: ageing by it makes a row leave late rather than early. When work
+is to begin comes last: it says nothing about its end."""

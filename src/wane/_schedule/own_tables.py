@@ -14,7 +14,7 @@ from wane._contract.settings import EventSettings
 from wane._db import Store
 from wane._prune.primitive import Pruned, Pruner
 from wane._schedule.scheduler import KIND
-from wane.events import Listener, nobody
+from wane.events import Listener, ignore_event
 from wane.queue import Queue
 
 _ROWS = 10_000
@@ -80,7 +80,9 @@ def own_contract(store: Store, contract: Contract) -> Contract:
     )
 
 
-def clean_own_tables(store: Store, contract: Contract, *, actor: str, listener: Listener = nobody) -> list[Pruned]:
+def clean_own_tables(
+    store: Store, contract: Contract, *, actor: str, listener: Listener = ignore_event
+) -> list[Pruned]:
     """Prune Wane's own tables, some thousand rows at a time, by the same primitive and into the same audit trail."""
     own = own_contract(store, contract)
     pruner = Pruner(store, own, actor=actor, listener=listener, own=True)

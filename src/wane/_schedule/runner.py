@@ -29,7 +29,7 @@ from wane._schedule.patience import Patience
 from wane._schedule.scheduler import tick
 from wane._schedule.worker import Cold, Worked, Worker, policy_of
 from wane.errors import NotInForce, Unreachable, WaneError, WrongArgument, WrongArgumentType
-from wane.events import Listener, TickFailed, WorkFailed, nobody
+from wane.events import Listener, TickFailed, WorkFailed, ignore_event
 from wane.queue import Queue
 
 _LONGEST_WAIT_SECONDS = 1.0
@@ -47,7 +47,7 @@ MOST_WORKERS = 64
 
 @dataclass(eq=False, slots=True)
 class Chore:
-    """Something that a scheduler does between windows, on its store and under its name: at once, and then at intervals.
+    """Something that a runner does beside its windows, in a thread of its own: at once, and then at intervals.
 
     What only one process at a time may do, it decides by a lease of its own.
     """
@@ -87,7 +87,7 @@ class Runner:
     """End after this number of windows of each scheduler, when their sweeps are done; without schedulers, after this
     number of sweeps of each worker."""
     actor: str = field(default_factory=whoami)
-    listener: Listener = nobody
+    listener: Listener = ignore_event
     stop: threading.Event = field(default_factory=threading.Event)
     """Setting it ends the run. The runner itself never sets it: it may be shared with other parts of an application."""
     chores: Collection[Chore] = ()
@@ -118,13 +118,13 @@ class Runner:
         require_in_force(self.store, self.contract, by=self.actor)
         if not chosen:
             self._scheduled.set()
-        threads = [threading.Thread(target=self._schedule, args=(chosen,), name="wane-schedule", daemon=True)]
-        threads += [
+        threads = [
             threading.Thread(target=self._work, args=(number, bool(chosen)), name=f"wane-work-{number}", daemon=True)
             for number in range(1, self.workers + 1)
         ]
-        if not chosen:
-            threads = threads[1:]
+        if chosen:
+            threads.append(threading.Thread(target=self._schedule, args=(chosen,), name="wane-schedule", daemon=True))
+            threads.append(threading.Thread(target=self._do_chores, name="wane-chores", daemon=True))
         if self.stop.is_set():
             self._ending.set()
         for thread in threads:
@@ -171,7 +171,13 @@ class Runner:
     # Loops
 
     def _loop(
-        self, role: str, number: int, body: Callable[[Store, Executor], bool], failed: Callable[[str, bool], None]
+        self,
+        role: str,
+        number: int,
+        body: Callable[[Store, Executor], bool],
+        failed: Callable[[str, bool], None],
+        *,
+        beats: bool = True,
     ) -> None:
         """Repeat the body until it returns that it is done; open the database again if the connection was lost."""
         patience = Patience(self._ending)
@@ -183,7 +189,8 @@ class Runner:
                 try:
                     if store is None:
                         store = self.store.clone(answer_seconds=_ANSWER_SECONDS)
-                    executor.heartbeat(store)
+                    if beats:
+                        executor.heartbeat(store)
                     if body(store, executor):
                         return
                     patience.succeeded()
@@ -198,18 +205,15 @@ class Runner:
                     patience.failed()
         finally:
             if store is not None:
-                executor.leave(store)
+                if beats:
+                    executor.leave(store)
                 store.close()
 
     def _schedule(self, chosen: list[Scheduler]) -> None:
         left = {scheduler.name: self.max_runs for scheduler in chosen}
         patience = {scheduler.name: Patience(self._ending) for scheduler in chosen}
         resting = dict.fromkeys(left, 0.0)
-        chores = [
-            Chore(_EXPIRE_SECONDS, self._expire_messages),
-            Chore(_CHECK_CLEANING_SECONDS, self._clean_own_tables),
-            *self.chores,
-        ]
+        expiring = Chore(_EXPIRE_SECONDS, self._expire_messages)
 
         def body(store: Store, executor: Executor) -> bool:
             queue = self._queue(store)
@@ -238,9 +242,8 @@ class Runner:
             if last:
                 self._scheduled.set()
             executor.heartbeat(store, "waiting")
-            for chore in chores:  # Also once where every window is one process, started by cron.
-                if chore.is_due():
-                    self._do(chore, store, executor.name)
+            if expiring.is_due():
+                self._do(expiring, store, executor.name)
             if last:
                 return True
             self._ending.wait(max(min(waits), 0.01))
@@ -250,6 +253,22 @@ class Runner:
             self._loop("scheduler", 1, body, lambda *error: self.listener(TickFailed("wane", *error)))
         finally:
             self._scheduled.set()
+
+    def _do_chores(self) -> None:
+        """Do chores, which may take minutes, where no window waits for them; at least once, also in a run of cron's."""
+        chores = [Chore(_CHECK_CLEANING_SECONDS, self._clean_own_tables), *self.chores]
+
+        def body(store: Store, executor: Executor) -> bool:
+            last = self._scheduled.is_set()
+            for chore in chores:
+                if chore.is_due() and not self._ending.is_set():
+                    self._do(chore, store, executor.name)
+            if not last:
+                self._scheduled.wait(_LONGEST_WAIT_SECONDS)
+            return last
+
+        # A chore may take longer than the pause between two heartbeats, and its process is alive all the same.
+        self._loop("chores", 1, body, lambda *error: self.listener(TickFailed("wane", *error)), beats=False)
 
     def _do(self, chore: Chore, store: Store, holder: str) -> None:
         try:

@@ -17,7 +17,7 @@ from wane._db.statement import Execute
 from wane._schedule.sql import Timetable, Window
 from wane._schedule.timing import current_window, due_at, is_anchored, next_window
 from wane.errors import Locked, NotInForce
-from wane.events import Listener, SweepsEnqueued, nobody
+from wane.events import Listener, SweepsEnqueued, ignore_event
 from wane.queue import Draft, Queue
 from wane.queue._dialects import messages_of
 
@@ -45,7 +45,7 @@ def swept_tables(contract: Contract, scheduler: str) -> list[Table]:
 
 
 def tick(
-    store: Store, contract: Contract, scheduler: Scheduler, queue: Queue, *, by: str, listener: Listener = nobody
+    store: Store, contract: Contract, scheduler: Scheduler, queue: Queue, *, by: str, listener: Listener = ignore_event
 ) -> Tick | None:
     """Enqueue the sweeps of a scheduler's window if it has begun. None if another process holds the lock."""
     _require_in_force(store, contract, store.run)

@@ -29,7 +29,7 @@ from wane._prune.pace import Pace
 from wane._prune.sweep import Outcome, Sweep, Sweeper, SweptRule
 from wane._schedule.executor import Executor
 from wane.errors import Locked, UnknownTable, WaneError
-from wane.events import Listener, WorkFailed, nobody
+from wane.events import Listener, WorkFailed, ignore_event
 from wane.queue import Answer, Queue, Reservation, RetryPolicy
 
 LEASE = "sweep:{}"
@@ -88,7 +88,7 @@ class Worker:
     contract: Contract
     queue: Queue
     executor: Executor
-    listener: Listener = nobody
+    listener: Listener = ignore_event
     stop: threading.Event = field(default_factory=threading.Event)
     archive: Cold | None = None
     """What carries out rules that archive; None leaves them to others."""
@@ -140,7 +140,7 @@ class Worker:
                 self.executor.heartbeat(self.store, "waiting")
         closed = hours is not None and hours.closed.is_set()
         lost = ended.is_set() and not self.stop.is_set() and not closed
-        return self._say(reservation, table, sweep, lost=lost, closed=closed)
+        return self._settle(reservation, table, sweep, lost=lost, closed=closed)
 
     def _hours(self, table: Table) -> _Hours | None:
         """Return what is left of the maintenance window of a table's scheduler; None if it may be swept at any time."""
@@ -230,35 +230,34 @@ class Worker:
             try:
                 until = queue.renew(reservation.message_id, reservation.token).lease_expires_at
                 with store.write() as (run, now):
-                    kept = until is not None and Leases(store.dialect).renew(run, lease, until, now)
+                    valid = until is not None and Leases(store.dialect).renew(run, lease, until, now)
                 self.executor.heartbeat(store)
             except WaneError:
                 continue  # The database is busy or unreachable. The fence checks the lease itself.
             renewed = began
-            if not kept:
+            if not valid:
                 ended.set()
                 return
 
-    def _say(self, reservation: Reservation, table: Table, sweep: Sweep, *, lost: bool, closed: bool) -> Worked:
+    def _settle(self, reservation: Reservation, table: Table, sweep: Sweep, *, lost: bool, closed: bool) -> Worked:
         """Ack the sweep, or give it back."""
-        failed = [rule for rule in sweep.rules if rule.outcome is Outcome.FAILED]
-        stopped = [rule for rule in sweep.rules if rule.outcome is Outcome.STOPPED]
+        failed, stopped, fused = (
+            [rule for rule in sweep.rules if rule.outcome is outcome]
+            for outcome in (Outcome.FAILED, Outcome.STOPPED, Outcome.FUSED)
+        )
         on_request = bool(stopped) and (self.stop.is_set() or closed) and not failed and not lost
         # A stop on purpose is no failure: it makes no dead letter. What is left leaves with the next window.
         last = on_request and (closed or reservation.message.deliveries >= self.queue.policy.attempts)
         if (failed or stopped or lost) and not last:
             # Each failed rule has reported its failure; the message records why it comes back.
-            why = "; ".join(f"{rule.table}.{rule.rule}: {rule.message}" for rule in [*failed, *stopped])
-            why = why or "lost its lease to another process"
+            why = "; ".join(map(_ending, [*failed, *stopped])) or "lost its lease to another process"
             if not on_request and not failed:
                 self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
             self._release(reservation, why)
             return Worked.STOPPED if on_request else Worked.FAILED
-        fused = [rule for rule in sweep.rules if rule.outcome is Outcome.FUSED]
         for rule in fused:
             # A retry would find the same; a user must review it, and until then every window reports it.
-            why = f"{rule.table}.{rule.rule}: {rule.message}"
-            self.listener(WorkFailed(table.scheduler, reservation.message.kind, why))
+            self.listener(WorkFailed(table.scheduler, reservation.message.kind, _ending(rule)))
         refused = self._ack(reservation, table)
         if refused is not None or on_request:
             return refused or Worked.STOPPED
@@ -302,3 +301,7 @@ def policy_of(contract: Contract) -> RetryPolicy:
         pause_after_expiry=False,  # A worker's death does not indicate a problem of the sweep.
         remember=settings.remember,
     )
+
+
+def _ending(rule: SweptRule) -> str:
+    return f"{rule.table}.{rule.rule}: {rule.message}"

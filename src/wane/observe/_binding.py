@@ -62,14 +62,16 @@ def bind_tables(store: Store, contract: Contract) -> BoundContract:
                 time_range,
                 hot,
                 None if table.append_only or table.scheduler is None else every.get(table.scheduler),
-                _alone(info, schema),
+                _is_without_children(info, schema),
             )
     following = (one.reference.table for _, _, one in contract.followers())
     others = [(name, schema.find(name.schema, name.name)) for name in following]
     others += [(one.name, one.info) for one in excused_tables(contract, schema)]
     for name, info in others:
         if info is not None and info.kind in READABLE:
-            tables.setdefault(info.qualified, ProbedTable(name, info, alone=_alone(info, schema)))
+            tables.setdefault(
+                info.qualified, ProbedTable(name, info, without_children=_is_without_children(info, schema))
+            )
     return BoundContract(
         tuple(tables.values()),
         tuple(misfits),
@@ -80,7 +82,7 @@ def bind_tables(store: Store, contract: Contract) -> BoundContract:
     )
 
 
-def _alone(info: TableInfo, schema: Schema) -> bool:
+def _is_without_children(info: TableInfo, schema: Schema) -> bool:
     return info.kind is Kind.TABLE and not schema.descendants(info)
 
 

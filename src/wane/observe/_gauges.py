@@ -162,7 +162,7 @@ def _backlog(rule: RuleFacts, one: TableFacts, now: datetime) -> Iterable[Sample
     yield gauge.BACKLOG, labels, float(rule.due.rows)
     yield gauge.BACKLOG_EXACT, labels, float(rule.due.exactness is Exactness.EXACT)
     if rule.due.rows and rule.oldest_due is None:
-        return  # It is late, but nobody knows for how long.
+        return  # It is late, but for how long is unknown.
     yield gauge.OLDEST_DUE, labels, _ago(now, rule.oldest_due)
     if not isinstance(selection.rule.bound, Cap) and selection.longer is None:
         overdue = _ago(cutoff(selection.rule, now), rule.oldest_due)

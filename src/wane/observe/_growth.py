@@ -18,11 +18,12 @@ from wane._contract.model import Contract, Mark
 from wane._contract.settings import GrowthSettings
 from wane._db import Store
 from wane._db.counting import Exactness, as_count, measure_rows, stated
+from wane._db.row_numbers import row_numbers
 from wane._db.space import read_sizes
 from wane._forecast import DaysTo, Expected, Limit, Trend, Verdict, days_to, expected, find_limit, shifted, trend
 from wane._leases import Leases
 from wane._ledger import Ledger
-from wane.events import Listener, SnapshotTaken, TableNearThreshold, nobody
+from wane.events import Listener, SnapshotTaken, TableNearThreshold, ignore_event
 from wane.observe._measured import Measured, measured_tables
 from wane.observe._reading import attempt
 from wane.observe._sql_snapshots import Snapshot, Snapshots
@@ -120,7 +121,7 @@ def _rounded(days: float | None) -> float | None:
 
 
 def take_snapshots(
-    store: Store, contract: Contract, *, most_seconds: float | None = None, listener: Listener = nobody
+    store: Store, contract: Contract, *, most_seconds: float | None = None, listener: Listener = ignore_event
 ) -> list[Snapshot]:
     """Measure every table now, and store all snapshots in one transaction."""
     store.require_migrated()
@@ -147,7 +148,7 @@ def _measure(
     start = int(now.timestamp() / settings.every.total_seconds()) % max(len(tables), 1)
     for one in [*tables[start:], *tables[:start]]:
         left = each if most_seconds is None else min(each, most_seconds - (time.monotonic() - began))
-        numbers = attempt(partial(store.row_numbers, one.info))
+        numbers = attempt(partial(row_numbers, store, one.info))
         last_rows[one.full] = None if numbers is None else numbers[1]
         counts[one.full] = measure_rows(store, one.info, max(left, 0.001))
     left = each if most_seconds is None else max(most_seconds - (time.monotonic() - began), 0.05)
@@ -267,7 +268,7 @@ def find_alert(rows: int, days: Sequence[DaysTo], settings: GrowthSettings) -> A
 
 
 class GrowthChore:
-    """A runner's chore between ticks: a snapshot of every table once in an interval, by one of all processes."""
+    """A runner's chore beside its windows: a snapshot of every table once in an interval, by one of all processes."""
 
     def __init__(self, contract: Contract, listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:
         self._contract = contract

@@ -200,10 +200,10 @@ class Health:
     @property
     def verdict(self) -> str:
         """Return the verdict in a sentence."""
-        sick = open_errors(self.findings)
-        if not sick:
+        unhealthy = open_errors(self.findings)
+        if not unhealthy:
             return "healthy"
-        codes = dict.fromkeys(one.code for one in sick)
+        codes = dict.fromkeys(one.code for one in unhealthy)
         return f"unhealthy: {', '.join(codes)}"
 
     def as_dict(self) -> dict[str, Any]:

@@ -13,88 +13,71 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from wane.events import (
-    ArchiveMaintained,
-    ArchiveProgress,
-    ArchiveStep,
-    BatchTaken,
-    Beat,
-    BudgetExhausted,
-    Event,
-    HardDeleted,
-    MessageDead,
-    OutageEnded,
-    PartitionStep,
-    RetentionPassFailed,
-    RowConsumed,
-    RowsArchived,
-    RowsPruned,
-    RowsRestored,
-    RuleFailed,
-    RuleSwept,
-    SlowedDown,
-    SnapshotTaken,
-    SweepsEnqueued,
-    TableNearThreshold,
-    TickFailed,
-    WorkFailed,
-    WorkProgressed,
-)
+from wane import events
 from wane.observe._log_options import LogFormat, LogLevel
 
 LOGGER = logging.getLogger("wane")
 UNSCHEDULED = "wane"
 """Stands for the scheduler where a table has none."""
+_LABELS: ContextVar[Mapping[str, str] | None] = ContextVar("labels", default=None)
+"""Facts that every line has at present."""
 
 
-def log_event(event: Event) -> None:
+def log_event(event: events.Event) -> None:
     """Log an event; usable as a listener."""
     match event:
-        case RuleSwept(action="prune") if any(event.counts.values()):
+        case events.RuleSwept(action="prune") if any(event.counts.values()):
             rows = event.counts.get(event.table, 0)
             followers = sum(event.counts.values()) - rows
             more = {"followers": followers} if followers else {}
             log(logging.INFO, _name(event, "lifecycle_pruned"), **_which(event), rows=rows, **more)
-        case BudgetExhausted():
+        case events.BudgetExhausted():
             name = _name(event, "lifecycle_prune_budget_exhausted")
             log(logging.WARNING, name, **_which(event), spent=event.spent)
-        case RuleFailed():
+        case events.RuleFailed():
             log(logging.ERROR, _name(event, "lifecycle_tick_failed"), **_which(event), error=event.error)
-        case TickFailed():
+        case events.TickFailed():
             log(_level(event), _name(event, "lifecycle_tick_failed"), error=event.error)
-        case WorkFailed():
+        case events.WorkFailed():
             log(_level(event), _name(event, "lifecycle_tick_failed"), kind=event.kind, error=event.error)
-        case OutageEnded():
+        case events.OutageEnded():
             log(logging.WARNING, "wane.outage_ended", seconds=round(event.seconds, 1), attempts=event.attempts)
-        case RetentionPassFailed():
+        case events.RetentionPassFailed():
             # The webhooks' loop belongs to no scheduler.
             log(logging.ERROR, f"{UNSCHEDULED}.lifecycle_tick_failed", table=event.table, error=event.error)
-        case SweepsEnqueued():
+        case events.SweepsEnqueued():
             sweeps = ",".join(event.kinds)
             log(logging.INFO, _name(event, "lifecycle_tick"), window=event.window, sweeps=sweeps)
-        case SlowedDown():
+        case events.SlowedDown():
             log(logging.INFO, "wane.slowed_down", table=event.table, rule=event.rule, cause=event.cause)
-        case MessageDead():
+        case events.MessageDead():
             facts = {"pool": event.pool, "message_id": event.message_id, "kind": event.kind, "reason": event.reason}
             log(logging.WARNING, "wane.message_dead", **facts)
-        case Beat():
+        case events.Beat():
             log(logging.DEBUG, "wane.heartbeat", executor=event.executor, role=event.role, doing=event.doing)
-        case RowsArchived():
+        case events.RowsArchived():
             counts = {"rows": event.evicted.get(event.table, 0), "stayed": event.stale}
             log(logging.INFO, f"system/{event.table}_archived", rule=event.rule, sweep=event.sweep, **counts)
-        case RowsRestored():
+        case events.RowsRestored():
             counts = {"rows": event.restored.get(event.table, 0), "there": event.there, "kept": event.kept}
             log(logging.INFO, f"system/{event.table}_restored", restore=event.restore, into=event.into, **counts)
-        case ArchiveStep():
+        case events.ArchiveStep():
             where = {"table": event.table, "rule": event.rule, "state": event.state}
             log(logging.DEBUG, "wane.archive_step", **where, sweep=event.sweep)
-        case ArchiveMaintained():
+        case events.ArchiveColumnChanged():
+            types = {"change": event.change, "was": event.was or "", "now": event.now or ""}
+            where = {"table": event.table, "column": event.column}
+            log(logging.WARNING, "wane.archive_column_changed", **where, **types, sweep=event.sweep)
+        case events.ArchiveMaintained():
             counts = {"rows": sum(event.rows.values()), "files": event.files, "bytes": event.bytes}
-            log(logging.INFO, "wane.archive_tended", action=event.action, table=event.table, **counts)
-        case TableNearThreshold():
+            log(logging.INFO, "wane.archive_maintained", action=event.action, table=event.table, **counts)
+        case events.TableNearThreshold():
             days = "n/a" if event.days is None else round(event.days, 1)
             log(
                 logging.WARNING,
@@ -105,35 +88,60 @@ def log_event(event: Event) -> None:
                 reason=event.reason,
                 days=days,
             )
-        case SnapshotTaken():
+        case events.SnapshotTaken():
             seconds = round(event.seconds, 3)
             log(logging.DEBUG, "wane.snapshot_taken", tables=event.tables, counted=event.counted, seconds=seconds)
-        case HardDeleted():
+        case events.HardDeleted():
             log(logging.DEBUG, event.name, table=event.table, rule=event.rule or "", rows=event.rows, audit=event.audit)
-        case PartitionStep():
+        case events.PartitionStep():
             where = {"table": event.table, "step": event.step, "partition": event.partition or ""}
             log(logging.INFO, "wane.partition_step", **where, seconds=round(event.seconds, 3))
-        case RuleSwept() | BatchTaken() | WorkProgressed() | RowsPruned() | RowConsumed() | ArchiveProgress():
+        case (
+            events.RuleSwept()
+            | events.BatchTaken()
+            | events.WorkProgressed()
+            | events.RowsPruned()
+            | events.RowConsumed()
+            | events.ArchiveProgress()
+        ):
             pass  # Metrics count them; a line for each would drown the others.
+
+
+@contextmanager
+def labelled(**labels: str) -> Iterator[None]:
+    """Add facts to every line that is logged meanwhile: the member of a fleet that it is about."""
+    token = _LABELS.set(labels)
+    try:
+        yield
+    finally:
+        _LABELS.reset(token)
 
 
 def log(level: int, name: str, **facts: Any) -> None:
     """Log one line."""
     if LOGGER.isEnabledFor(level):
-        facts = {"event": name, **facts}
+        facts = {"event": name, **(_LABELS.get() or {}), **facts}
         LOGGER.log(level, "%s", _pairs(facts), extra={"wane": facts})
 
 
-def _name(event: RuleSwept | BudgetExhausted | RuleFailed | TickFailed | WorkFailed | SweepsEnqueued, what: str) -> str:
+def _name(
+    event: events.RuleSwept
+    | events.BudgetExhausted
+    | events.RuleFailed
+    | events.TickFailed
+    | events.WorkFailed
+    | events.SweepsEnqueued,
+    what: str,
+) -> str:
     return f"{event.scheduler or UNSCHEDULED}.{what}"
 
 
-def _level(event: TickFailed | WorkFailed) -> int:
+def _level(event: events.TickFailed | events.WorkFailed) -> int:
     """Return the level of a failure: an outage is one error, however many attempts fail while it lasts."""
     return logging.DEBUG if event.repeated else logging.ERROR
 
 
-def _which(event: RuleSwept | BudgetExhausted | RuleFailed) -> dict[str, str]:
+def _which(event: events.RuleSwept | events.BudgetExhausted | events.RuleFailed) -> dict[str, str]:
     return {"table": event.table, "rule": event.rule}
 
 

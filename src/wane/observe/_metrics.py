@@ -16,37 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wane import events
 from wane._contract.model import Contract, Expiry, Mark, Prune, Rule, Table, ToArchive, ToColdTier
 from wane._db import Store
 from wane._prune.sweep import Outcome
 from wane.errors import MetricsError
-from wane.events import (
-    ArchiveMaintained,
-    ArchiveProgress,
-    ArchiveStep,
-    BatchTaken,
-    Beat,
-    BudgetExhausted,
-    Event,
-    HardDeleted,
-    MessageDead,
-    OutageEnded,
-    PartitionStep,
-    RetentionPassFailed,
-    RowConsumed,
-    RowsArchived,
-    RowsPruned,
-    RowsRestored,
-    RuleFailed,
-    RuleSwept,
-    SlowedDown,
-    SnapshotTaken,
-    SweepsEnqueued,
-    TableNearThreshold,
-    TickFailed,
-    WorkFailed,
-    WorkProgressed,
-)
 from wane.observe._exporter import Exporter
 from wane.observe._logs import UNSCHEDULED
 
@@ -186,50 +160,58 @@ class Metrics:
 
     # Listening
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         match event:
-            case BatchTaken():
+            case events.BatchTaken():
                 labels = (event.scheduler or UNSCHEDULED, event.table, event.rule)
                 self.batch_seconds.labels(*labels).observe(event.seconds)
                 self._count(event, event.action)
-            case RowsPruned(committed=True):
+            case events.RowsPruned(committed=True):
                 self._count(event, event.kind)
-            case RowsPruned():
+            case events.RowsPruned():
                 # Whether the caller's transaction was committed is unknown.
                 for table, rows in event.counts.items():
                     self.inline_rows.labels(event.scheduler or UNSCHEDULED, table, event.kind).inc(rows)
-            case RowConsumed():
+            case events.RowConsumed():
                 self.inline_rows.labels(self._scheduler_of(event.table), event.table, event.kind).inc()
-            case RuleSwept():
+            case events.RuleSwept():
                 self._swept(event)
-            case BudgetExhausted():
+            case events.BudgetExhausted():
                 labels = (event.scheduler or UNSCHEDULED, event.table, event.rule)
                 self.budgets.labels(*labels, event.spent).inc()
-            case SlowedDown():
+            case events.SlowedDown():
                 self.slowed_down.labels(self._scheduler_of(event.table), event.table, event.rule).inc()
-            case RuleFailed() | TickFailed() | WorkFailed():
+            case events.RuleFailed() | events.TickFailed() | events.WorkFailed():
                 self.tick_errors.labels(event.scheduler or UNSCHEDULED).inc()
-            case RetentionPassFailed():
+            case events.RetentionPassFailed():
                 self.tick_errors.labels(UNSCHEDULED).inc()
-            case SweepsEnqueued():
+            case events.SweepsEnqueued():
                 self.ticks.labels(event.scheduler).inc()
                 self.enqueued.labels(event.scheduler).inc(len(event.kinds))
-            case MessageDead():
+            case events.MessageDead():
                 self.dead_letters.labels(event.pool).inc()
-            case ArchiveMaintained():
+            case events.ArchiveMaintained():
                 for table, rows in event.rows.items():
                     self.expired_rows.labels(table).inc(rows)
                 self.archive_files.labels(event.table, event.action).inc(event.files)
-            case ArchiveStep() | ArchiveProgress() | RowsArchived():
+            case events.ArchiveStep() | events.ArchiveProgress() | events.RowsArchived():
                 pass  # Its batches are counted.
-            case RowsRestored():
+            case events.ArchiveColumnChanged():
+                pass  # Rare, and recorded in the audit trail.
+            case events.RowsRestored():
                 pass  # Restored rows are not counted: they are rare, and recorded in the audit trail.
-            case Beat() | OutageEnded() | SnapshotTaken() | TableNearThreshold() | WorkProgressed():
+            case (
+                events.Beat()
+                | events.OutageEnded()
+                | events.SnapshotTaken()
+                | events.TableNearThreshold()
+                | events.WorkProgressed()
+            ):
                 pass  # The gauges read it from the database, which includes other processes.
-            case HardDeleted() | PartitionStep():
+            case events.HardDeleted() | events.PartitionStep():
                 pass  # Its rows were counted with the batches that took them.
 
-    def _count(self, event: BatchTaken | RowsPruned, kind: str) -> None:
+    def _count(self, event: events.BatchTaken | events.RowsPruned, kind: str) -> None:
         scheduler = event.scheduler or UNSCHEDULED
         if kind == "mark":
             self.marked_rows.labels(scheduler, event.table, event.rule or "").inc(event.counts.get(event.table, 0))
@@ -241,7 +223,7 @@ class Metrics:
         for table, rows in event.counts.items():
             self.pruned_rows.labels(scheduler, event.label if table == event.table else table).inc(rows)
 
-    def _swept(self, event: RuleSwept) -> None:
+    def _swept(self, event: events.RuleSwept) -> None:
         labels = (event.scheduler or UNSCHEDULED, event.table, event.rule)
         self.sweeps.labels(*labels, event.outcome).inc()
         if event.batches:

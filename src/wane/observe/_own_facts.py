@@ -1,10 +1,11 @@
-"""Facts from Wane's own tables: flags, runners, dead letters, and how large tables were when they were last measured."""
+"""Facts from Wane's own tables: flags, runners, dead letters, and how large tables were when they were last
+measured."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from wane._archive.sql_log import ArchiveLog, archive_findings
+from wane._archive.delta.sql_log import ArchiveLog, archive_findings
 from wane._contract.model import Contract
 from wane._db import Store
 from wane._db.statement import Execute

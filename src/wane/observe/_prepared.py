@@ -30,4 +30,4 @@ class PreparedProbes:
 
     def values(self, now: datetime) -> dict[str, object]:
         """Return the parameters of all prepared probes at a time."""
-        return self._p.statement("").fill(now).parameters
+        return self._p.statement("").at(now).parameters

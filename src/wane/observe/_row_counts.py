@@ -1,7 +1,7 @@
 """The rows of tables that are too large to be counted at every reading.
 
 Where the planner has statistics, its estimate serves. SQLite has none, so the last snapshot is brought up to date: rows
-that came since have higher numbers, and the audit trail knows what sweeps took since. What is due is counted for a
+inserted since have higher numbers, and the audit trail knows what sweeps took since. What is due is counted for a
 short time, or estimated from rows picked at random.
 """
 
@@ -14,6 +14,7 @@ from functools import cached_property, partial
 
 from wane._contract.names import TableName
 from wane._db.counting import Count, Exactness, rows_up_to
+from wane._db.row_numbers import count_after, row_numbers
 from wane._db.statement import Statement
 from wane._ledger import Ledger
 from wane._rules.probes import ProbedTable
@@ -45,10 +46,10 @@ class RowCounts:
     def of(self, table: ProbedTable) -> Count:
         """Return the rows of a table that has more than a probe counts."""
         store, most = self._store, self._reading.most
-        estimate = attempt(lambda: store.estimate_rows(table.info))
+        estimate = attempt(lambda: store.planner.estimate_rows(table.info))
         if estimate is not None and store.kind != "sqlite":  # What SQLite knows is from the last ANALYZE.
             return Count(max(estimate, most), Exactness.ESTIMATE)
-        numbers = attempt(lambda: store.row_numbers(table.info))
+        numbers = attempt(lambda: row_numbers(store, table.info))
         if numbers is not None and (rows := self._corrected(table, *numbers)) is not None:
             return Count(max(rows, most), Exactness.ESTIMATE)
         counted = self._counted(table, (), partial(rows_up_to, store, table.info), numbers)
@@ -62,10 +63,10 @@ class RowCounts:
         """Return the due rows of a table that has more of them than a probe counts: counted, estimated, or a bound."""
         store, now, most = self._store, self._reading.now, self._reading.most
         queries = queries_of(store)
-        estimate = attempt(lambda: store.estimate(queries.estimate_due(selections, now)))
+        estimate = attempt(lambda: store.planner.estimate(queries.estimate_due(selections, now)))
         if estimate is not None:
             return Count(max(estimate, most), Exactness.ESTIMATE)
-        numbers = attempt(lambda: store.row_numbers(table.info))
+        numbers = attempt(lambda: row_numbers(store, table.info))
         return self._counted(table, selections, partial(queries.count_any_due, selections, now), numbers)
 
     def _counted(
@@ -75,7 +76,8 @@ class RowCounts:
         up_to: Callable[[int], Statement],
         numbers: tuple[int, int] | None,
     ) -> Count:
-        """Count rows if they are not many; else pick some at random; if that says nothing, count what the time allows."""
+        """Count rows if they are not many; else pick some at random; if that says nothing, count what the time
+        allows."""
         counted = self._reading.count_on(up_to, _QUICK_SECONDS)
         if counted.exactness is Exactness.EXACT:
             return counted
@@ -106,9 +108,10 @@ class RowCounts:
         return min(saved.rows + new - self._taken.get(str(table.name), 0), last - first + 1)
 
     def _new(self, table: ProbedTable, before: int, last: int) -> int:
-        """Return how many rows came since the last one of a snapshot: counted, or, if they are many, by their numbers."""
+        """Return how many rows were inserted since the last one of a snapshot: counted, or, if they are many, by their
+        numbers."""
         store, seconds = self._store, self._reading.left(PROBE_SECONDS)
-        found = attempt(lambda: store.count_after(table.info, before, _MOST_NEW, seconds))
+        found = attempt(lambda: count_after(store, table.info, before, _MOST_NEW, seconds))
         return max(last - before, 0) if found is None or found == _MOST_NEW else found
 
     @cached_property
@@ -123,7 +126,8 @@ class RowCounts:
 
     @cached_property
     def _taken(self) -> dict[str, int] | None:
-        """Return what sweeps took of each table since the last snapshots; None if many entries would have to be read."""
+        """Return what sweeps took of each table since the last snapshots; None if many entries would have to be
+        read."""
         since = next((one.last_audit for one in self._saved.values() if one.last_audit is not None), None)
         own = Ledger(self._store.dialect, self._reading.execute)
         if since is None or (last := attempt(own.last_entry)) is None or last - since > _MOST_ENTRIES:

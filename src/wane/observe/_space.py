@@ -176,7 +176,7 @@ def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
     dead, rows = space.dead_rows or 0, space.rows or 0
     advice = []
     if dead * (space.row_bytes or 0) >= settings.bytes and dead >= settings.share * (dead + rows):
-        why = f"{dead:,} deleted rows are not cleaned up yet; until then nobody can use their room"
+        why = f"{dead:,} deleted rows are not vacuumed yet; until then their space cannot be reused"
         advice.append(Advice("vacuum", why, f"VACUUM (ANALYZE) {name};"))
     elif space.unused_bytes is None and space.table_bytes >= settings.bytes:
         advice.append(Advice("analyze", "without statistics it is unknown how much of it is used", f"ANALYZE {name};"))
@@ -204,7 +204,7 @@ def _about_empty_pages(space: TableSpace, name: str) -> list[Advice]:
         ),
         Advice(
             "rewrite",
-            "the same without an extension; nobody can read or write the table until it is done",
+            "the same without an extension; the table cannot be read or written until it is done",
             f"VACUUM (FULL, ANALYZE) {name};",
             blocks=True,
         ),
@@ -221,7 +221,7 @@ def _about_database(database: DatabaseSpace, settings: SpaceSettings) -> list[Ad
         f"{why}. A compact copy shows how small it can be, while others read and write; it lacks what they write from then on,"
         " so it may replace the file only if nothing was written"
     )
-    once = f"once, while nobody uses the database, and with {database.bytes:,} bytes of room beside it; then `wane space --vacuum` works"
+    once = f"once, while no one uses the database, and with {database.bytes:,} bytes of room beside it; then `wane space --vacuum` works"
     return [
         Advice("copy", copy, "VACUUM INTO 'compact.db';"),
         Advice("vacuum", once, "PRAGMA auto_vacuum = INCREMENTAL; VACUUM;", blocks=True),

@@ -10,7 +10,7 @@ from typing import Any
 from wane._contract.model import Cap
 from wane._db.counting import Count, Exactness, count_union, sum_counts
 from wane._db.space import size_probe
-from wane._db.statement import NOW
+from wane._db.statement import NOW, Parameters
 from wane._db.timestamps import read_time
 from wane._rules.probes import UNREAD, Probe, ProbedTable, Probes, gather
 from wane._rules.queries import queries_of
@@ -42,7 +42,11 @@ class TableProbe:
 
     def first(self) -> dict[str, Probe]:
         table, probes, most = self.table, self.reading.probes, self.reading.most
-        wanted = {"rows": self._probe("rows", partial(probes.count, table=table.info, most=most, alone=table.alone))}
+        wanted = {
+            "rows": self._probe(
+                "rows", partial(probes.count, table=table.info, most=most, without_children=table.without_children)
+            )
+        }
         if table.time_range is not None:
             for name in ("oldest", "newest"):
                 edge = partial(probes.edge, time_range=table.time_range, most=most, newest=name == "newest")
@@ -88,7 +92,7 @@ class TableProbe:
             text, p = gather(rows, [partial(Probes(rows).edge, time_range=hot, most=self.reading.most, newest=False)])
             statement = p.statement(text)
         try:
-            self._hot = self.store.time_read(statement, _HOT_READS, PROBE_SECONDS)
+            self._hot = self.store.planner.time_read(statement, _HOT_READS, PROBE_SECONDS)
         except Unreachable:
             raise
         except StoreError:
@@ -100,9 +104,9 @@ class TableProbe:
         if rows is None or rows.rows < contract.growth.near * contract.health.partition_finished_rows:
             return
         if table.finished and table.selections:
-            p = self.store.parameters()
+            p = Parameters(self.store.dialect)
             text = Probes(rows_of(self.store)).count_states(p, table.selections[0], table.finished)
-            estimate = attempt(lambda: self.store.estimate(p.statement(text)))
+            estimate = attempt(lambda: self.store.planner.estimate(p.statement(text)))
             self._finished = None if estimate is None else Count(estimate, Exactness.ESTIMATE)
 
     def _probe(self, kind: str, write: Probe) -> Probe:

@@ -91,7 +91,7 @@ def _runners(read: Health, contract: Contract) -> Iterable[Finding]:
         fix = f"see what became of its process; it is forgotten {forgotten} after its last word"
         yield _warning("silent-executor", "", message, fix, error=heartbeat.role not in roles)
     if read.dead_letters:
-        message = f"{many(read.dead_letters, 'message')} of the cleanup queue failed too often, and nobody has dealt with them"
+        message = f"{many(read.dead_letters, 'message')} of the cleanup queue failed too often and are unresolved dead letters"
         fix = "see why, then try them again or resolve them: `wane queue dead list`"
         yield _error("dead-letters", "", message, fix)
 
@@ -112,7 +112,7 @@ def _table(table: TableHealth, read: Health, contract: Contract) -> Iterable[Fin
         yield _warning("unread-table", name, message, f"see why: {pasted('plan', name)}, `wane check --cover`")
     if table.partition_recommended:
         yield _warning(
-            "partition-recommended", name, _large(table, contract), f"look at {pasted('partition', 'plan', name)}"
+            "partition-recommended", name, _large(table, contract), f"see {pasted('partition', 'plan', name)}"
         )
     if table.partition_near:
         prepare = pasted("partition", "plan", name)
