@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, events
-from archive.test_expire import GOING, KEPT, old_events
+from archive.test_expire import EXPIRING, GOING, old_events
 from cli.conftest import Wane
 from servers import SqliteDatabase
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.group("spark"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert (none.code, pq.read_metadata(folder / "none").num_rows) == (0, 0)
     assert wane("archive", "query", "event", "--where", "id < 0", "--json").json == []
     unsound = wane("archive", "query", "event", "--where", "cast(body AS int) = 1")
-    assert (unsound.code, "cannot be asked that" in unsound.err) == (1, True)
+    assert (unsound.code, "the archive condition failed" in unsound.err) == (1, True)
     would = wane("archive", "restore", "event", "--where", "id <= 4", "--dry-run")
     assert (would.code, "would come back" in would.out) == (0, True)
     back = wane("archive", "restore", "event", "--key", "id=1", "--key", "id=2", "--protect", "2d", "--fast", "--json")
@@ -149,7 +149,7 @@ def test_mistakes_are_reported(shop: SqliteDatabase, wane: Wane, folder: Path) -
 @pytest.mark.sampled
 def test_from_expire_to_tidy(sqlite_database: SqliteDatabase, wane: Wane, folder: Path) -> None:
     old_events(sqlite_database)
-    (folder / "wane.toml").write_text(KEPT.format(url=f'"{sqlite_database.url}"'))
+    (folder / "wane.toml").write_text(EXPIRING.format(url=f'"{sqlite_database.url}"'))
     wane("migrate")
     wane("enable")
     assert wane("archive", "run", "--fast").code == 0

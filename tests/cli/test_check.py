@@ -59,7 +59,7 @@ def test_a_contract_that_fits_its_database(wane: Wane, filled: Database) -> None
     assert "fine (1 table with rules, 1 excused; 1 note)" in done.err
 
 
-def test_a_table_that_nobody_mentions_warns_and_fails_when_strict(wane: Wane, filled: Database) -> None:
+def test_an_unmentioned_table_warns_and_fails_when_strict(wane: Wane, filled: Database) -> None:
     filled.execute("CREATE TABLE forgotten (id integer PRIMARY KEY)")
     relaxed, strict = wane("check", "--cover"), wane("check", "--cover", "--strict")
     assert (relaxed.code, strict.code) == (0, 1)
@@ -107,7 +107,7 @@ def test_what_people_wrote_in_brackets_is_shown_as_they_wrote_it(wane: Wane, fol
 
 
 @pytest.mark.parametrize(
-    ("option", "needed"), [("--strict", "add --cover"), ("--markdown", "add --show")], ids=["strict", "markdown"]
+    ("option", "needed"), [("--strict", "add --cover"), ("--markdown", "requires --show")], ids=["strict", "markdown"]
 )
 def test_an_option_that_would_do_nothing_alone_is_refused(
     wane: Wane, filled: Database, option: str, needed: str
@@ -140,7 +140,7 @@ def test_a_variable_of_the_archive_that_is_not_set_stops_every_command(
     for words in ("check", "plan", "archive ls", "archive run", "sweep"):
         done = wane(*words.split())
         assert (done.code, "WANE_TEST_UNSET" in done.out + done.err) == (1, True), words
-    assert [place.name for place in folder.iterdir()] == ["wane.toml"]
+    assert [path.name for path in folder.iterdir()] == ["wane.toml"]
 
 
 # --- For machines that show findings beside the code -------------------------------------------------------------------

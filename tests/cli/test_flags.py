@@ -1,4 +1,4 @@
-"""`wane enable`, `wane disable`, `wane hold`, `wane audit`: steering, and looking back."""
+"""`wane enable`, `wane disable`, `wane hold`, `wane audit`: control, and the audit trail."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import pytest
 from cli.conftest import Wane
 from cli.running import fill
 from servers import Database
+from wane._cli.growth import sparkline
 from wane._cli.output import size_text
-from wane._cli.sparkline import sparkline
 from wane._keeper import open_keeper
 from wane.observe._sql_snapshots import Snapshot, Snapshots
 

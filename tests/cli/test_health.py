@@ -27,12 +27,12 @@ def test_pressure_is_a_table_or_data(wane: Wane, filled: Database) -> None:
 
 
 def test_health_says_what_is_wrong_until_it_is_mended(wane: Wane, filled: Database) -> None:
-    sick = wane("health")
-    assert sick.code == 1
-    assert "error not-migrated" in sick.out
-    assert "no sweeps" in sick.out.splitlines()[1]
-    assert "fix: run `wane migrate`" in sick.out
-    assert sick.err.strip().endswith("unhealthy: not-migrated, overdue (2 errors)")
+    unhealthy = wane("health")
+    assert unhealthy.code == 1
+    assert "error not-migrated" in unhealthy.out
+    assert "no sweeps" in unhealthy.out.splitlines()[1]
+    assert "fix: run `wane migrate`" in unhealthy.out
+    assert unhealthy.err.strip().endswith("unhealthy: not-migrated, overdue (2 errors)")
     for words in (["migrate"], ["enable"], ["sweep", "--approve", "inbox.failed"]):
         assert wane(*words).code == 0
     well = wane("health", "--json")

@@ -35,6 +35,11 @@ def test_every_command_and_option_has_help(wane: Wane, path: tuple[str, ...]) ->
         assert not re.search(r"\[[a-z]", text), f"a terminal shows no words in brackets: {text}"
 
 
+def test_the_wrapping_of_docstrings_does_not_show_in_help() -> None:
+    broken = [path for path, one in COMMANDS.items() if "\n" in getattr(one, "help", "").replace("\n\n", "")]
+    assert broken == []
+
+
 @pytest.mark.parametrize("path", [(), ("archive",), *COMMANDS], ids=lambda path: " ".join(path) or "wane")
 def test_help_shows_no_types_of_python(wane: Wane, path: tuple[str, ...]) -> None:
     shown = wane(*path, "--help").out
@@ -82,9 +87,23 @@ def test_every_command_of_a_module_is_listed() -> None:
     assert list(getattr(group, "commands")) == [name for listed in _COMMANDS.values() for name in listed]  # noqa: B009
 
 
+@pytest.mark.parametrize("group", sorted({path[:-1] for path in COMMANDS if len(path) > 1}), ids=" ".join)
+def test_every_line_of_a_group_fits_a_terminal(
+    wane: Wane, monkeypatch: pytest.MonkeyPatch, group: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = wane(*group, "--help").out
+    assert max(map(len, shown.splitlines())) <= 80
+    for path, command in COMMANDS.items():
+        if path[:-1] == group:
+            assert f"{path[-1]} " in shown
+            assert f" {command.short_help} " in shown, "it is broken, or cut"
+
+
 def test_every_line_of_the_help_fits_a_terminal(wane: Wane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     shown = wane("--help").out
+    assert max(map(len, shown.splitlines())) <= 80
     for listed in _COMMANDS.values():
         for name, (_, summary) in listed.items():
             assert f" {name} " in shown

@@ -135,6 +135,8 @@ def test_partitions_of_the_application_are_retired(
         assert wane(command).code == 0
     assert "whole partitions of the application: dropped 30d after their end" in wane("check", "--show").out
     assert "wane partition retire task --dry-run" in wane("plan").err
+    also = wane("plan", "--json").json["partitions"]
+    assert also == [{"table": "task", "command": "wane partition retire task --dry-run"}]
     plan = wane("partition", "plan", "task")
     assert "task partitioned by the application, 1 row" in plan.out
     assert "its newest partition ends at 2100-01-02 00:00 UTC" in plan.err

@@ -115,7 +115,7 @@ def test_a_plan_can_be_saved_to_a_file(wane: Wane, filled: Database, folder: Pat
     done = wane("plan", "--at", AT, "--out", "plan.json", "--json")
     assert done.code == 0
     assert read_plan(folder / "plan.json").due == 3
-    assert json.loads((folder / "plan.json").read_text()) == done.json
+    assert {**json.loads((folder / "plan.json").read_text()), "partitions": []} == done.json
     assert "wrote plan.json" in wane("plan", "--at", AT, "--out", "plan.json").err
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from wane._archive.repair import Repaired
+from wane._archive.maintenance.repair import Repaired
 from wane._check.live import _describe_dangling, about
 from wane._cli.archive_repair import _print_repaired
 from wane._cli.output import counted, many

@@ -213,7 +213,9 @@ def test_a_dry_run_needs_no_tables_of_its_own(wane: Wane, filled: Database) -> N
     assert (done.code, done.json["due"]) == (0, 4)
 
 
-def test_a_rule_that_fails_fails_alone_and_the_exit_code_says_so(wane: Wane, ready: Database, folder: Path) -> None:
+def test_a_rule_that_fails_does_not_fail_others_and_sets_the_exit_code(
+    wane: Wane, ready: Database, folder: Path
+) -> None:
     more = '[table.gone]\nwhy = "x"\nscheduler = "tick"\n[table.gone.rule.old]\ntime = "at"\nkeep = "1d"\n[excused]'
     write_contract(folder, ready.url, CONTRACT.replace("[excused]", more))
     done = wane("sweep", "--json")

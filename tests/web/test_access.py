@@ -18,7 +18,7 @@ from wane.web import _shield, console, create_token, list_tokens, revoke_token
 from wane.web._access import COOKIE, AccessRole, form_key
 from wane.web._endpoints import ENDPOINTS
 from wane.web._shield import MOST_BODY, Rates
-from web.conftest import Shop, opened
+from web.conftest import Shop, open_shop
 
 OPEN = {"/healthz", "/readyz", "/login", "/logout", "/api/v1/openapi.json"}
 """Routes that need no token."""
@@ -118,7 +118,7 @@ def test_every_endpoint_refuses_malformed_values(guarded: Shop) -> None:
 
 @pytest.mark.parametrize("nasty", ["\x00", "x\ud800", "9" * 30])
 def test_no_value_makes_an_endpoint_fail(postgres_database: Database, nasty: str) -> None:
-    with opened(postgres_database, authentication=True) as shop:
+    with open_shop(postgres_database, authentication=True) as shop:
         for one in ENDPOINTS:
             for value in one.values:
                 given = {each.name: "job" for each in one.values if each.required} | {value.name: nasty}

@@ -13,13 +13,13 @@ from servers import Database
 from wane.queue import RetryPolicy
 from wane.web._access import form_key
 from wane.web._endpoints import FORMS
-from web.conftest import EVIL, Shop, opened
+from web.conftest import EVIL, Shop, open_shop
 
 
 @pytest.fixture
-def acting(database: Database) -> Any:
+def console(database: Database) -> Any:
     """A console with authentication, on each store."""
-    with opened(database, authentication=True) as found:
+    with open_shop(database, authentication=True) as found:
         yield found
 
 
@@ -32,17 +32,17 @@ def recorded(shop: Shop) -> list[tuple[str, str, Any]]:
     return [(one.table, one.actor, one.inputs["action"]) for one in shop.keeper.audit(kind="action")[::-1]]
 
 
-def test_flags_are_confirmed_by_name_and_recorded(acting: Shop) -> None:
-    assert post(acting, "operator", "/enable", confirm="all tables").status_code == 403
-    refused = post(acting, "admin", "/enable", confirm="yes")
+def test_flags_are_confirmed_by_name_and_recorded(console: Shop) -> None:
+    assert post(console, "operator", "/enable", confirm="all tables").status_code == 403
+    refused = post(console, "admin", "/enable", confirm="yes")
     assert (refused.status_code, refused.json()["hint"]) == (400, "give `confirm` as 'all tables'")
-    assert not acting.keeper.status().enabled
-    assert post(acting, "admin", "/enable", confirm="all tables").json()["enabled"] is True
-    assert post(acting, "operator", "/disable", table="job", confirm="job").status_code == 200
-    status = acting.keeper.status()
+    assert not console.keeper.status().enabled
+    assert post(console, "admin", "/enable", confirm="all tables").json()["enabled"] is True
+    assert post(console, "operator", "/disable", table="job", confirm="job").status_code == 200
+    status = console.keeper.status()
     assert (status.enabled, status.disabled_tables) == (True, ("job",))
-    assert recorded(acting) == [("*", "admin (web)", "enable"), ("job", "operator (web)", "disable")]
-    assert post(acting, "admin", "/enable", table="jop", confirm="jop").status_code == 404
+    assert recorded(console) == [("*", "admin (web)", "enable"), ("job", "operator (web)", "disable")]
+    assert post(console, "admin", "/enable", table="jop", confirm="jop").status_code == 404
 
 
 def planned(shop: Shop) -> dict[str, Any]:
@@ -50,76 +50,76 @@ def planned(shop: Shop) -> dict[str, Any]:
     return {"table": "job", "made_at": plan["made_at"], "rows": plan["total"]}
 
 
-def test_a_sweep_takes_what_its_plan_showed(acting: Shop, database: Database) -> None:
-    acting.keeper.enable()
-    plan = planned(acting)
+def test_a_sweep_takes_what_its_plan_showed(console: Shop, database: Database) -> None:
+    console.keeper.enable()
+    plan = planned(console)
     assert plan["rows"] == 1
-    assert post(acting, "operator", "/sweep", **plan).status_code == 400
-    done = post(acting, "operator", "/sweep", **plan, confirm="job").json()
+    assert post(console, "operator", "/sweep", **plan).status_code == 400
+    done = post(console, "operator", "/sweep", **plan, confirm="job").json()
     assert [(one["rule"], one["rows"], one["outcome"]) for one in done["rules"]] == [("old", 1, "done")]
-    assert acting.kept.ids() == [2, 3, 4]
-    [entry] = acting.keeper.audit(table="job", kind="prune")
+    assert console.opened.ids() == [2, 3, 4]
+    [entry] = console.keeper.audit(table="job", kind="prune")
     assert (entry.actor, entry.counts) == ("operator (web)", {"job": 1})
 
 
-def test_a_sweep_is_refused_if_more_is_due_than_was_shown(acting: Shop, database: Database) -> None:
-    acting.keeper.enable()
-    plan = planned(acting)
+def test_a_sweep_is_refused_if_more_is_due_than_was_shown(console: Shop, database: Database) -> None:
+    console.keeper.enable()
+    plan = planned(console)
     insert(database, "job", "id, state, at_ms", (9, "done", ago(20)))
-    refused = post(acting, "operator", "/sweep", **plan, confirm="job")
+    refused = post(console, "operator", "/sweep", **plan, confirm="job")
     assert (refused.status_code, refused.json()["code"]) == (409, "PlanError")
-    assert 9 in acting.kept.ids()
+    assert 9 in console.opened.ids()
 
 
-def test_a_sweep_cannot_choose_a_time_of_its_own(acting: Shop) -> None:
-    acting.keeper.enable()
-    now = acting.keeper.store.now()
+def test_a_sweep_cannot_choose_a_time_of_its_own(console: Shop) -> None:
+    console.keeper.enable()
+    now = console.keeper.store.now()
     for at, status in ((now + timedelta(days=30), 400), (now - timedelta(hours=2), 409), ("soon", 400)):
         made = at if isinstance(at, str) else at.isoformat()
-        refused = post(acting, "operator", "/sweep", table="job", rows=1000, made_at=made, confirm="job")
+        refused = post(console, "operator", "/sweep", table="job", rows=1000, made_at=made, confirm="job")
         assert refused.status_code == status, made
-    assert acting.kept.ids() == [1, 2, 3, 4]
+    assert console.opened.ids() == [1, 2, 3, 4]
 
 
-def test_what_the_fuse_stops_needs_an_admin(acting: Shop, database: Database) -> None:
+def test_what_the_fuse_stops_needs_an_admin(console: Shop, database: Database) -> None:
     insert(database, "job", "id, state, at_ms", *((n, "done", ago(20)) for n in range(100, 2_200)))
-    acting.keeper.enable()
-    plan = planned(acting)
-    refused = post(acting, "admin", "/sweep", **plan, confirm="job")
+    console.keeper.enable()
+    plan = planned(console)
+    refused = post(console, "admin", "/sweep", **plan, confirm="job")
     assert (refused.status_code, refused.json()["code"]) == (403, "NotAllowed")
-    assert post(acting, "operator", "/approve", table="job", rows=5_000, confirm="job").status_code == 403
-    assert post(acting, "admin", "/approve", table="job", rows=10, confirm="job").status_code == 409
-    [approved] = post(acting, "admin", "/approve", table="job", rows=5_000, confirm="job").json()["approved"]
+    assert post(console, "operator", "/approve", table="job", rows=5_000, confirm="job").status_code == 403
+    assert post(console, "admin", "/approve", table="job", rows=10, confirm="job").status_code == 409
+    [approved] = post(console, "admin", "/approve", table="job", rows=5_000, confirm="job").json()["approved"]
     assert approved["approved_by"] == "admin (web)"
     insert(database, "job", "id, state, at_ms", *((n, "done", ago(20)) for n in range(3_000, 3_100)))
     assert (
-        post(acting, "operator", "/sweep", **planned(acting), confirm="job").status_code == 403
+        post(console, "operator", "/sweep", **planned(console), confirm="job").status_code == 403
     )  # More than approved.
     database.execute("DELETE FROM job WHERE id >= 3000")
-    assert post(acting, "operator", "/sweep", **planned(acting), confirm="job").status_code == 200
-    assert acting.kept.ids() == [2, 3, 4]
+    assert post(console, "operator", "/sweep", **planned(console), confirm="job").status_code == 200
+    assert console.opened.ids() == [2, 3, 4]
 
 
-def test_rows_are_held_and_released(acting: Shop) -> None:
-    made = post(acting, "operator", "/hold", table="job", key="id=1", reason="dispute").json()["hold"]
+def test_rows_are_held_and_released(console: Shop) -> None:
+    made = post(console, "operator", "/hold", table="job", key="id=1", reason="dispute").json()["hold"]
     assert (made["author"], made["reason"]) == ("operator (web)", "dispute")
-    bare = post(acting, "operator", "/hold", table="job", key="2", reason="x").json()["hold"]
-    assert bare["key"] == acting.keeper.hold("job", {"id": 2}, reason="x").key
-    for one in acting.keeper.holds("job"):
+    bare = post(console, "operator", "/hold", table="job", key="2", reason="x").json()["hold"]
+    assert bare["key"] == console.keeper.hold("job", {"id": 2}, reason="x").key
+    for one in console.keeper.holds("job"):
         if one.id != made["id"]:
-            acting.keeper.release_hold(one.id or 0)
-    assert post(acting, "operator", "/hold", table="job", key="other=2", reason="x").status_code == 400
-    assert post(acting, "operator", "/hold", table="job", reason=" ").status_code == 400
-    assert post(acting, "operator", "/release", table="job", hold=made["id"]).status_code == 400
-    assert post(acting, "operator", "/release", table=EVIL, hold=made["id"], confirm=EVIL).status_code == 400
-    assert post(acting, "operator", "/release", table="job", hold=made["id"], confirm="job").status_code == 200
-    assert acting.keeper.holds() == []
-    assert [one[2] for one in recorded(acting)] == ["hold", "hold", "release"]
+            console.keeper.release_hold(one.id or 0)
+    assert post(console, "operator", "/hold", table="job", key="other=2", reason="x").status_code == 400
+    assert post(console, "operator", "/hold", table="job", reason=" ").status_code == 400
+    assert post(console, "operator", "/release", table="job", hold=made["id"]).status_code == 400
+    assert post(console, "operator", "/release", table=EVIL, hold=made["id"], confirm=EVIL).status_code == 400
+    assert post(console, "operator", "/release", table="job", hold=made["id"], confirm="job").status_code == 200
+    assert console.keeper.holds() == []
+    assert [one[2] for one in recorded(console)] == ["hold", "hold", "release"]
 
 
-def test_other_languages_use_the_queue(acting: Shop) -> None:
+def test_other_languages_use_the_queue(console: Shop) -> None:
     def queue(path: str, **body: Any) -> Any:
-        answer = post(acting, "operator", f"/queue/{path}", pool="mail", **body)
+        answer = post(console, "operator", f"/queue/{path}", pool="mail", **body)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -133,23 +133,23 @@ def test_other_languages_use_the_queue(acting: Shop) -> None:
     again = queue("reserve")
     assert queue("acknowledge", message_id="m1", reservation=again["reservation"])["answer"] == "accepted"
     assert queue("reserve") == {"message": None, "reservation": None, "lease_expires_at": None}
-    assert post(acting, "operator", "/queue/enqueue", pool="mail", kind="x", data=[1]).status_code == 400
+    assert post(console, "operator", "/queue/enqueue", pool="mail", kind="x", data=[1]).status_code == 400
 
 
-def test_dead_letters_are_requeued_and_resolved(acting: Shop) -> None:
-    queue = acting.keeper.queue("mail", policy=RetryPolicy(attempts=1))
+def test_dead_letters_are_requeued_and_resolved(console: Shop) -> None:
+    queue = console.keeper.queue("mail", policy=RetryPolicy(attempts=1))
     for number in ("m1", "m2"):
         queue.enqueue("send", message_id=number)
         reserved = queue.reserve()
         assert reserved is not None
         queue.release(number, reserved.token, "bounced")
-    assert post(acting, "operator", "/queue/requeue", pool="mail", message_id="m1").json()["answer"] == "accepted"
-    assert post(acting, "operator", "/queue/resolve", pool="mail", message_id="m2").json()["answer"] == "accepted"
+    assert post(console, "operator", "/queue/requeue", pool="mail", message_id="m1").json()["answer"] == "accepted"
+    assert post(console, "operator", "/queue/resolve", pool="mail", message_id="m2").json()["answer"] == "accepted"
     assert [one.message_id for one in queue.messages()] == ["m1"]
     letter = queue.read_dead_letter("m2")
     assert letter is not None
     assert letter.resolved_by == "operator (web)"
-    assert [one[2] for one in recorded(acting)] == ["requeue", "resolve"]
+    assert [one[2] for one in recorded(console)] == ["requeue", "resolve"]
 
 
 def test_a_form_is_accepted_from_its_own_page_alone(guarded: Shop) -> None:

@@ -10,7 +10,7 @@ from wane._contract.model import Contract
 from wane.web import console
 from wane.web._endpoints import ENDPOINTS, openapi
 from wane.web._plain import plain
-from web.asking import asking
+from web.client import open_client
 from web.conftest import Shop
 
 ROOT = Path(__file__).parents[2]
@@ -65,11 +65,13 @@ def test_problems_name_the_code_that_explain_knows(shop: Shop) -> None:
     assert "did you mean 'job'?" in problem["hint"]
     since = shop.ask.get("/api/v1/audit?since=yesterday")
     assert (since.status_code, since.json()["code"]) == (400, "WrongArgument")
+    for accepted in ("2026-01-31", "2026-01-31T00:00:00"):
+        assert shop.ask.get(f"/api/v1/audit?since={accepted}").status_code == 200
     assert shop.ask.get("/api/v1/nothing").json()["code"] == "NotFound"
 
 
 def test_a_database_that_is_gone_is_reported(sqlite_database: Database, tmp_path: Path) -> None:
-    with asking(console(Contract(None, ()), url=f"sqlite:///{tmp_path}/missing.db")) as ask:
+    with open_client(console(Contract(None, ()), url=f"sqlite:///{tmp_path}/missing.db")) as ask:
         response = ask.get("/api/v1/health")
         assert (response.status_code, response.json()["code"]) == (503, "Unreachable")
         assert response.headers["retry-after"] == "5"

@@ -17,13 +17,13 @@ import pytest
 from archive import inline
 from archive.cold import Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
-from wane._archive.cold_rows import PlainRows
 from wane._archive.model import VERIFIED
+from wane._archive.query.cold_rows import PlainRows
 from wane.web import LOOPBACK, create_token
 from wane.web import _jobs as limits
 from wane.web._app import Web
 from wane.web._shield import Rates
-from web.asking import Asker, asking
+from web.client import Client, open_client
 
 EVER = {
     "event": {*range(1, 41), 10_001, 10_002, 10_003},
@@ -35,7 +35,7 @@ EVER = {
 class Shelf:
     """A console over an archive of forty rows."""
 
-    ask: Asker
+    ask: Client
     cold: Cold
     tokens: dict[str, str]
     web: Web
@@ -73,7 +73,7 @@ def shelf(database: Database, folder: Path, *, authentication: bool = True) -> I
             keeper = cold.keeper
             tokens = {role: create_token(keeper, role, role)[1] for role in ("viewer", "operator", "admin")}
             web = Web(keeper.contract, database.url, authentication=authentication)
-            with asking(web.app(LOOPBACK, Rates(rate=1e6, burst=1e6))) as ask:
+            with open_client(web.app(LOOPBACK, Rates(rate=1e6, burst=1e6))) as ask:
                 yield Shelf(ask, cold, tokens if authentication else {}, web)
             for job in web.jobs.newest(100):  # No job outlives its database.
                 assert job.ended.wait(60)
@@ -291,7 +291,7 @@ def test_an_unfinished_restore_is_ended(archived: Shelf, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("wane._archive.restore._Restore.go_on", cut_off)
+        patch.setattr("wane._archive.restore.restore._Restore.go_on", cut_off)
         with pytest.raises(KeyboardInterrupt):
             archived.cold.keeper.archive.restore("event", keys=[{"id": 7}])
     [restore] = archived.get("").json()["restores"]

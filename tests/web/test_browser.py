@@ -32,7 +32,7 @@ LISTED = [one.path for one in PAGES if one.listed]
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="the browser is not installed: apt-get install chromium"),
-    pytest.mark.xdist_group("browser"),
+    pytest.mark.group("browser"),
     pytest.mark.slow,
 ]
 
@@ -46,7 +46,7 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, width: int, *, scripts: bool = True, scheme: str = "light") -> Iterator[Page]:
+def open_page(browser: Browser, width: int, *, scripts: bool = True, scheme: str = "light") -> Iterator[Page]:
     """Open a page; whatever its scripts report makes the test fail."""
     context = browser.new_context(
         viewport={"width": width, "height": 800},
@@ -100,24 +100,24 @@ def sign_in(page: Page, base: str, token: str, name: str) -> None:
 
 
 def test_every_page_fits_and_works_at_both_widths(browser: Browser, sqlite_database: SqliteDatabase) -> None:
-    with keeping(sqlite_database, *shop(sqlite_database)) as kept:
-        kept.keeper.enable()
-        kept.keeper.sweep("job", budget=None)
-        with served(console(kept.keeper.contract, url=sqlite_database.url)) as base:
+    with keeping(sqlite_database, *shop(sqlite_database)) as opened:
+        opened.keeper.enable()
+        opened.keeper.sweep("job", budget=None)
+        with served(console(opened.keeper.contract, url=sqlite_database.url)) as base:
             for width in WIDTHS:
-                with opened(browser, width, scheme="dark" if width == 360 else "light") as page:
+                with open_page(browser, width, scheme="dark" if width == 360 else "light") as page:
                     walk(page, base, (*LISTED, "/tables/job?key=900"), width)
 
 
 @pytest.mark.sampled
 def test_every_page_fits_with_a_hundred_tables(browser: Browser, database: Database) -> None:
-    with keeping(database, *shop(database, others=98)) as kept:
-        kept.keeper.enable()
+    with keeping(database, *shop(database, others=98)) as opened:
+        opened.keeper.enable()
         for name in ("job", LONG):
-            kept.keeper.sweep(name, budget=None)
-        with served(console(kept.keeper.contract, url=database.url)) as base:
+            opened.keeper.sweep(name, budget=None)
+        with served(console(opened.keeper.contract, url=database.url)) as base:
             for width in WIDTHS:
-                with opened(browser, width) as page:
+                with open_page(browser, width) as page:
                     paths = (*LISTED, "/tables?sort=due&find=queue_09", f"/tables/{LONG}", "/tables/queue_097?key=1")
                     walk(page, base, paths, width)
                     page.goto(f"{base}/tables")
@@ -140,7 +140,7 @@ def test_no_page_has_a_serious_fault_of_accessibility(
         reserved = queue.reserve()
         assert reserved is not None
         queue.release(reserved.message.message_id, reserved.token, "bounced")
-        with served(found.web.app(LOOPBACK, Rates())) as base, opened(browser, 1440, scheme=scheme) as page:
+        with served(found.web.app(LOOPBACK, Rates())) as base, open_page(browser, 1440, scheme=scheme) as page:
             page.goto(f"{base}/login")
             assert faults(page) == []
             sign_in(page, base, found.tokens["admin"], "admin")
@@ -157,10 +157,10 @@ def test_no_page_has_a_serious_fault_of_accessibility(
 
 
 def test_it_works_without_scripts_and_by_keyboard_alone(browser: Browser, sqlite_database: SqliteDatabase) -> None:
-    with keeping(sqlite_database, *shop(sqlite_database)) as kept:
-        _, token = create_token(kept.keeper, "alice", "viewer")
-        app = console(kept.keeper.contract, url=sqlite_database.url, authentication=True)
-        with served(app) as base, opened(browser, 1440, scripts=False) as page:
+    with keeping(sqlite_database, *shop(sqlite_database)) as opened:
+        _, token = create_token(opened.keeper, "alice", "viewer")
+        app = console(opened.keeper.contract, url=sqlite_database.url, authentication=True)
+        with served(app) as base, open_page(browser, 1440, scripts=False) as page:
             page.goto(base)
             assert page.url.endswith("/login")
             page.locator("#token").focus()
@@ -175,31 +175,31 @@ def test_it_works_without_scripts_and_by_keyboard_alone(browser: Browser, sqlite
 
 
 def test_a_sweep_is_confirmed_by_typing_the_name(browser: Browser, sqlite_database: SqliteDatabase) -> None:
-    with keeping(sqlite_database, *shop(sqlite_database)) as kept:
-        kept.keeper.enable()
-        _, token = create_token(kept.keeper, "bob", "operator")
-        app = console(kept.keeper.contract, url=sqlite_database.url, authentication=True)
-        with served(app) as base, opened(browser, 360) as page:
+    with keeping(sqlite_database, *shop(sqlite_database)) as opened:
+        opened.keeper.enable()
+        _, token = create_token(opened.keeper, "bob", "operator")
+        app = console(opened.keeper.contract, url=sqlite_database.url, authentication=True)
+        with served(app) as base, open_page(browser, 360) as page:
             sign_in(page, base, token, "bob")
             page.goto(f"{base}/tables/job")
             assert page.evaluate("document.documentElement.scrollWidth") <= 360
-            before = len(kept.ids())
+            before = len(opened.ids())
             sweep = page.locator('form[action="/do/sweep"]')
             sweep.locator("button").click()
-            assert len(kept.ids()) == before  # The name is required.
+            assert len(opened.ids()) == before  # The name is required.
             sweep.locator('input[name="confirm"]').fill("job")
             sweep.locator("button").click()
             page.wait_for_selector("text=Back to job")
-            assert len(kept.ids()) < before
-            assert kept.keeper.audit()[0].actor == "bob (web)"
+            assert len(opened.ids()) < before
+            assert opened.keeper.audit()[0].actor == "bob (web)"
 
 
 def test_a_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser, sqlite_database: SqliteDatabase) -> None:
-    with keeping(sqlite_database, *shop(sqlite_database)) as kept:
-        kept.keeper.enable()
-        _, token = create_token(kept.keeper, "bob", "operator")
-        app = console(kept.keeper.contract, url=sqlite_database.url, authentication=True)
-        with served(app) as base, opened(browser, 1440) as page:
+    with keeping(sqlite_database, *shop(sqlite_database)) as opened:
+        opened.keeper.enable()
+        _, token = create_token(opened.keeper, "bob", "operator")
+        app = console(opened.keeper.contract, url=sqlite_database.url, authentication=True)
+        with served(app) as base, open_page(browser, 1440) as page:
             sign_in(page, base, token, "bob")
             page.keyboard.press("Tab")
             assert page.evaluate("document.activeElement.className") == "skip"
@@ -214,11 +214,11 @@ def test_a_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser, s
                 reached.add(page.evaluate("document.activeElement.tagName"))
                 assert style != "none", page.evaluate("document.activeElement.outerHTML.slice(0, 100)")
             assert {"A", "INPUT", "BUTTON", "SUMMARY"} <= reached
-            before = len(kept.ids())
+            before = len(opened.ids())
             page.keyboard.type("job")
             page.keyboard.press("Enter")
             page.wait_for_selector("text=Back to job")
-            assert len(kept.ids()) < before
+            assert len(opened.ids()) < before
 
 
 def test_archived_rows_are_found_and_restored(
@@ -227,7 +227,7 @@ def test_archived_rows_are_found_and_restored(
     with (
         shelf(sqlite_database, tmp_path) as found,
         served(found.web.app(LOOPBACK, Rates())) as base,
-        opened(browser, 360) as page,
+        open_page(browser, 360) as page,
     ):
         sign_in(page, base, found.tokens["admin"], "admin")
         page.goto(f"{base}/archive")

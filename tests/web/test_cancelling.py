@@ -61,8 +61,8 @@ class Slow:
 def slow_server(database: Database) -> Iterator[tuple[str, Slow]]:
     jobs(database, (1, "done", ago(8)))
     slow = Slow()
-    with keeping(database) as kept:
-        web = Web(kept.keeper.contract, database.url, authentication=False)
+    with keeping(database) as opened:
+        web = Web(opened.keeper.contract, database.url, authentication=False)
         app = web.app(LOOPBACK, Rates(rate=1e6, burst=1e6))
         one = Endpoint("GET", "/api/v1/slow", AccessRole.VIEWER, "Read for minutes.", slow.answer)
         app.router.routes.append(Route(one.path, partial(web._checked, one.role, partial(web._answer, one))))

@@ -29,7 +29,7 @@ from wane.queue import RetryPolicy
 from wane.web import console
 from wane.web._pages import PAGES
 from wane.web._shared_health import SharedHealth
-from web.asking import Asker, asking
+from web.client import Client, open_client
 from web.conftest import EVIL, EVIL_STATE, Shop
 
 LISTED = [page.path for page in PAGES if page.listed]
@@ -147,8 +147,8 @@ def test_the_queue_shows_dead_letters_without_tokens(shop: Shop) -> None:
 def test_a_database_without_wanes_own_tables_says_so(sqlite_database: Database) -> None:
     jobs(sqlite_database, (1, "done", ago(8)))
     with (
-        keeping(sqlite_database, migrate=False) as kept,
-        asking(console(kept.keeper.contract, url=sqlite_database.url)) as ask,
+        keeping(sqlite_database, migrate=False) as opened,
+        open_client(console(opened.keeper.contract, url=sqlite_database.url)) as ask,
     ):
         assert "wane migrate" in ask.get("/").text
         assert ask.get("/tables/job").status_code == 200
@@ -159,9 +159,9 @@ def test_a_database_without_wanes_own_tables_says_so(sqlite_database: Database) 
 
 def test_it_is_mounted_below_a_path(sqlite_database: Database) -> None:
     jobs(sqlite_database, (1, "done", ago(8)))
-    with keeping(sqlite_database) as kept:
-        inner = console(kept.keeper.contract, url=sqlite_database.url)
-        with asking(Starlette(routes=[Mount("/retention", inner)])) as ask:
+    with keeping(sqlite_database) as opened:
+        inner = console(opened.keeper.contract, url=sqlite_database.url)
+        with open_client(Starlette(routes=[Mount("/retention", inner)])) as ask:
             page = ask.get("/retention/tables")
             assert 'href="/retention/tables/job"' in page.text
             assert ask.get("/retention/static/console.css").status_code == 200
@@ -177,7 +177,7 @@ def test_partitions_are_listed_by_month(postgres_database: Database, tmp_path: P
     postgres_database.script(PLAIN)
     with partitioning(postgres_database, tmp_path) as keeper:
         keeper.partition.convert("event", accept=True)
-        with asking(console(keeper.contract, url=postgres_database.url)) as ask:
+        with open_client(console(keeper.contract, url=postgres_database.url)) as ask:
             page = ask.get("/partitions").text
             [found] = ask.get("/api/v1/partitions").json()["items"]
     assert (found["table"], found["problem"]) == ("event", None)
@@ -186,7 +186,7 @@ def test_partitions_are_listed_by_month(postgres_database: Database, tmp_path: P
 
 
 @contextmanager
-def covering(database: Database) -> Iterator[Asker]:
+def covering(database: Database) -> Iterator[Client]:
     """A console over a table, one whose rows leave with its rows, and an excused one."""
     jobs(database, *((n, "done", ago(8)) for n in range(50)))
     database.execute("CREATE TABLE part (id integer PRIMARY KEY, job_id integer REFERENCES job (id))")
@@ -196,7 +196,7 @@ def covering(database: Database) -> Iterator[Asker]:
         (table("job", rule("old", followers=(Follower(Reference(TableName("part"), ("job_id",))),))),),
         excused=((TableName("flags"), Excuse(ExcuseKind.CONSTANT, "few")),),
     )
-    with asking(console(contract, url=database.url)) as ask:
+    with open_client(console(contract, url=database.url)) as ask:
         yield ask
 
 
@@ -240,7 +240,7 @@ def test_due_rows_that_were_not_counted_in_time_are_counted_on_request(
     page = shop.ask.get("/tables/job").text
     assert "Count all due rows" not in page
     monkeypatch.setattr("wane.web._pages._PLAN_SECONDS", 0.0)
-    insert(shop.kept.database, "job", "id, state, at_ms", *((n, "done", ago(9)) for n in range(100, 20_000)))
+    insert(shop.opened.database, "job", "id, state, at_ms", *((n, "done", ago(9)) for n in range(100, 20_000)))
     page = shop.ask.get("/tables/job").text
     assert 'href="/tables/job?count=all"' in page
     assert "19,901 rows due" in shop.ask.get("/tables/job?count=all").text

@@ -18,7 +18,7 @@ from wane.errors import WrongArgument
 from wane.web import LOOPBACK, TrustedProxy, console, create_token
 from wane.web._app import Web
 from wane.web._shield import Rates
-from web.asking import Asker, asking
+from web.client import Client, open_client
 from web.serving import served
 
 PROXY, STRANGER = "10.0.0.2", "192.0.2.66"
@@ -29,8 +29,8 @@ USER, GROUPS = "X-Wane-User", "X-Wane-Groups"
 class Behind:
     """Clients of one console, each with the address that its connection comes from."""
 
-    def __init__(self, ask: Asker, kept: Keeping) -> None:
-        self.ask, self.kept, self._app = ask, kept, ask._client._transport
+    def __init__(self, ask: Client, opened: Keeping) -> None:
+        self.ask, self.opened, self._app = ask, opened, ask._client._transport
 
     def get(self, path: str, *, peer: str = PROXY, **headers: str) -> httpx.Response:
         return self.send("GET", path, peer=peer, headers={name.replace("_", "-"): one for name, one in headers.items()})
@@ -45,10 +45,10 @@ class Behind:
 def behind(database: Database, **options: Any) -> Iterator[Behind]:
     jobs(database, (1, "done", ago(8)))
     proxy = TrustedProxy(["10.0.0.0/30"], user_header=USER, groups_header=GROUPS, grants=options.pop("grants", GRANTS))
-    with keeping(database) as kept:
-        web = Web(kept.keeper.contract, database.url, authentication=True, proxy=proxy)
-        with asking(web.app(LOOPBACK, options.pop("rates", Rates(rate=1e6, burst=1e6)))) as ask:
-            yield Behind(ask, kept)
+    with keeping(database) as opened:
+        web = Web(opened.keeper.contract, database.url, authentication=True, proxy=proxy)
+        with open_client(web.app(LOOPBACK, options.pop("rates", Rates(rate=1e6, burst=1e6)))) as ask:
+            yield Behind(ask, opened)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_header_of_another_peer_is_refused(console_behind: Behind) -> None:
             answer = console_behind.get(path, peer=STRANGER, **headers)
             assert answer.status_code == 403, (path, headers)
             assert "only the proxy may name the user" in answer.text
-    token = create_token(console_behind.kept.keeper, "x", "viewer")[1]
+    token = create_token(console_behind.opened.keeper, "x", "viewer")[1]
     spoofed = console_behind.get("/", peer=STRANGER, X_Wane_User="alice", Authorization=f"Bearer {token}")
     assert spoofed.status_code == 403
     claimed = console_behind.get("/", peer=STRANGER, X_Wane_User="alice", X_Forwarded_For=PROXY)
@@ -110,10 +110,10 @@ def test_forms_need_what_only_the_page_has(console_behind: Behind) -> None:
     assert console_behind.send("POST", "/api/v1/hold", json=body, **mine).status_code == 403
     other: dict[str, Any] = {"headers": {USER: "carol", GROUPS: "sre"}, "peer": PROXY}
     assert console_behind.send("POST", "/do/hold", data={**body, "form_key": key[1]}, **other).status_code == 403
-    assert console_behind.kept.keeper.holds() == []
+    assert console_behind.opened.keeper.holds() == []
     done = console_behind.send("POST", "/do/hold", data={**body, "form_key": key[1]}, **mine)
     assert done.status_code == 200
-    assert console_behind.kept.keeper.holds()[0].author == "alice (web)"
+    assert console_behind.opened.keeper.holds()[0].author == "alice (web)"
 
 
 def test_clients_behind_the_proxy_are_counted_one_by_one(sqlite_database: SqliteDatabase) -> None:
@@ -127,7 +127,7 @@ def test_clients_behind_the_proxy_are_counted_one_by_one(sqlite_database: Sqlite
 
 
 def test_the_cookie_is_for_tls_alone_where_the_proxy_has_it(console_behind: Behind) -> None:
-    token = create_token(console_behind.kept.keeper, "x", "viewer")[1]
+    token = create_token(console_behind.opened.keeper, "x", "viewer")[1]
     for peer, secure in ((PROXY, True), (STRANGER, False)):
         headers = {"x-forwarded-proto": "https"}
         signed = console_behind.send("POST", "/login", peer=peer, data={"token": token}, headers=headers)
@@ -137,9 +137,9 @@ def test_the_cookie_is_for_tls_alone_where_the_proxy_has_it(console_behind: Behi
 def test_it_works_over_a_real_connection(sqlite_database: SqliteDatabase) -> None:
     jobs(sqlite_database, (1, "done", ago(8)))
     for address, status in (("127.0.0.1", 200), ("192.0.2.1", 403)):
-        with keeping(sqlite_database) as kept:
+        with keeping(sqlite_database) as opened:
             proxy = TrustedProxy([address], user_header=USER, grants={"*": "viewer"})
-            app = console(kept.keeper.contract, url=sqlite_database.url, authentication=True, proxy=proxy)
+            app = console(opened.keeper.contract, url=sqlite_database.url, authentication=True, proxy=proxy)
             with served(app) as base:
                 assert httpx.get(f"{base}/api/v1/status", headers={USER: "alice"}, timeout=30).status_code == status
 
@@ -155,8 +155,8 @@ def test_what_makes_no_sense_is_refused_at_the_start(sqlite_database: SqliteData
         TrustedProxy([PROXY], user_header=USER, grants={"alice": "root"})
     with pytest.raises(WrongArgument, match="roles are granted to users"):
         TrustedProxy([PROXY], grants=GRANTS)
-    with keeping(sqlite_database) as kept, pytest.raises(WrongArgument, match="needs authentication"):
-        console(kept.keeper.contract, url=sqlite_database.url, proxy=TrustedProxy([PROXY]))
+    with keeping(sqlite_database) as opened, pytest.raises(WrongArgument, match="needs authentication"):
+        console(opened.keeper.contract, url=sqlite_database.url, proxy=TrustedProxy([PROXY]))
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,8 @@ def _below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 
 class _Lazy(TyperGroup):
-    """Has a placeholder for each command, and imports only the one that is called: all of them take longer than most run."""
+    """Has a placeholder for each command, and imports only the one that is called: all of them take longer than most
+    run."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, placeholder, rest = super().resolve_command(ctx, args)
@@ -108,7 +109,7 @@ class _Lazy(TyperGroup):
         from rich.panel import Panel
         from rich.table import Table
 
-        out = Console(highlight=False)
+        out = Console(highlight=False, emoji=False)
         out.print(f"\n [yellow]Usage:[/] [bold]{ctx.command_path} \\[OPTIONS] COMMAND \\[ARGS]...[/]\n\n {self.help}\n")
         options = {", ".join(one.opts): ("", getattr(one, "help", "")) for one in self.get_params(ctx)}
         for panel, listed in {"Options": options, **_COMMANDS}.items():
@@ -162,6 +163,8 @@ def main(group: str | None = None, arguments: list[str] | None = None) -> None:
     """
     from wane.errors import BindError, ContractError, WaneError
 
+    # Else pydantic reads the metadata of every installed package, to find plugins that no command uses.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         program = typer.main.get_command(app) if group is None else load(group)
         program(arguments)

@@ -35,7 +35,7 @@ def approve(
     only: Annotated[
         list[str] | None, typer.Argument(metavar="TABLE[.RULE]...", help="Only these; all if none is named.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without asking back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the rules and their plans; change nothing.")] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke approvals in force instead.")] = False,
     expires: Annotated[
@@ -47,7 +47,8 @@ def approve(
 ) -> CommandResult:
     """List the rules that the fuse stops, with their plans, and approve them together.
 
-    Unattended sweeps of an approved rule (`wane run`, `wane sweep`) may take the rows of its plan, until its first completed sweep.
+    Unattended sweeps of an approved rule (`wane run`, `wane sweep`) may take the rows of its plan, until its first
+    completed sweep.
     """
     length = parse_length(expires, "--expires")
     keeper = call.open(read_only=dry_run)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from wane._archive.model import VERIFIED, ArchiveRun, ColdStatus, Proof, RestoreStatus, SweepStatus
+from wane._archive.model import (
+    VERIFIED,
+    ArchivedColumnChange,
+    ArchiveRun,
+    ColdStatus,
+    DueRule,
+    Proof,
+    RestoreStatus,
+    SweepStatus,
+)
+from wane._cli.archive_fleet import Listed, across, of_original
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.options import FastOption, ShownOption
+from wane._cli.options import FastOption, FleetOption, ShownOption
 from wane._cli.output import console, counts_text, many, print_findings, print_line, table, time_text
+from wane._contract.model import describe_transform
 from wane._findings import Finding
+from wane._keeper import Keeper
 from wane._prune.pace import FAST
 from wane._prune.sweep import Outcome
 
@@ -49,18 +62,90 @@ def archive_run(
         ),
     ] = False,
     fast: FastOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is due; move nothing.")] = False,
+    fleet: FleetOption = None,
 ) -> CommandResult:
     """Move what is due to the archive: copied, read back and proven, committed, then evicted from the hot table.
 
-    After any interruption, running it again finishes the job. Exits 1 if a rule failed, 4 if nothing ran. Ctrl-C and SIGTERM stop between two steps.
+    After any interruption, running it again finishes the job. Exits 1 if a rule failed, 4 if nothing ran. Ctrl-C and
+    SIGTERM stop between two steps.
     """
     pace = FAST if fast else None
+    names = tuple(only or ())
+    if dry_run:
+        return _dry_run(call, names, fleet)
+    if fleet is not None:
+
+        def run(keeper: Keeper) -> ArchiveRun:
+            archive = keeper.archive
+            if not archive.has_work(*names):
+                return ArchiveRun(())
+            return archive.run(*names, strict=strict, pace=pace, stop=call.stop.event, starting=starting)
+
+        return across(call, fleet, run, _RUNS, doing="archive")
     archive = call.open().archive
-    done = archive.run(*(only or ()), strict=strict, pace=pace, stop=call.stop.event, starting=starting)
+    done = archive.run(*names, strict=strict, pace=pace, stop=call.stop.event, starting=starting)
     idle = all(rule.outcome is Outcome.OFF for rule in done.rules)
     return CommandResult(
         {"rules": done.rules}, lambda: print_run(done), 1 if done.failed else NOTHING_DONE if idle else 0
     )
+
+
+_RUNS = Listed(
+    ("rule", "archived", "left", "stayed", "ended"),
+    ("archived", "left", "stayed"),
+    lambda run: [
+        (
+            f"{rule.table}.{rule.rule}",
+            f"{rule.archived.get(rule.table, 0):,}",
+            f"{rule.evicted.get(rule.table, 0):,}",
+            f"{rule.stale:,}",
+            rule.outcome.value,
+        )
+        for rule in run.rules
+    ],
+    lambda run: {
+        "with_work": int(bool(run.rules)),
+        "rows_archived": sum(sum(rule.archived.values()) for rule in run.rules),
+        "rows_left": sum(sum(rule.evicted.values()) for rule in run.rules),
+    },
+    lambda run: [f"{rule.table}.{rule.rule}: {rule.message}" for rule in run.rules if rule.outcome is Outcome.FAILED],
+    lambda run: bool(run.rules) and all(rule.outcome is Outcome.OFF for rule in run.rules),
+)
+
+
+def _on_the_way(name: str, transform: Mapping[str, Any]) -> str:
+    return f"{escape(name)} is transformed on the way: {escape(describe_transform(transform))}"
+
+
+def _dry_run(call: Call, names: Sequence[str], fleet: Path | None) -> CommandResult:
+    def count(keeper: Keeper) -> list[DueRule]:
+        return keeper.archive.due(*names)
+
+    if fleet is not None:
+        return across(call, fleet, count, _DUE, doing="count", read_only=True)
+    due = count(call.open(read_only=True))
+
+    def show() -> None:
+        shown = table(*_DUE.heads, right=_DUE.right)
+        for row in _DUE.rows(due):
+            shown.add_row(*map(escape, row))
+        console().print(shown)
+        for one in due:
+            if one.transform:
+                print_line(_on_the_way(one.table, one.transform))
+
+    return CommandResult({"rules": due}, show)
+
+
+_DUE = Listed(
+    ("rule", "due", "unfinished"),
+    ("due",),
+    lambda rules: [
+        (f"{one.table}.{one.rule}", "?" if one.due is None else f"{one.due:,}", one.unfinished) for one in rules
+    ],
+    lambda rules: {"rows_due": sum(one.due or 0 for one in rules), "uncounted": sum(one.due is None for one in rules)},
+)
 
 
 def print_run(done: ArchiveRun) -> None:
@@ -85,13 +170,38 @@ def print_run(done: ArchiveRun) -> None:
 
 
 @command(app, "status")
-def archive_status(call: Call, name: TableArgument = None, limit: ShownOption = 20) -> CommandResult:
+def archive_status(
+    call: Call, name: TableArgument = None, limit: ShownOption = 20, fleet: FleetOption = None
+) -> CommandResult:
     """Show the journal: every sweep and how far it came, newest first."""
+    if fleet is not None:
+        return across(
+            call, fleet, lambda keeper: keeper.archive.status(name, limit=limit), _SWEEPS, doing="read", read_only=True
+        )
     archive = call.open().archive
     sweeps = archive.status(name, limit=limit)
     unfinished = archive.restores(name, unfinished=True, limit=_MOST_RESTORES)
     findings = archive.findings()
     return CommandResult(sweeps, lambda: _print_status(sweeps, unfinished, findings))
+
+
+_SWEEPS = Listed(
+    ("sweep", "rule", "state", "archived", "left", "stayed", "changed"),
+    ("sweep", "stayed"),
+    lambda sweeps: [
+        (
+            str(one.id),
+            f"{one.table}.{one.rule}",
+            one.state,
+            counts_text(one.archived),
+            counts_text(one.evicted),
+            f"{one.stale:,}",
+            time_text(one.changed_at),
+        )
+        for one in sweeps
+    ],
+    lambda sweeps: {"sweeps": len(sweeps), "unfinished": sum(one.state != "done" for one in sweeps)},
+)
 
 
 def _print_status(
@@ -119,35 +229,95 @@ def _print_status(
 
 
 @command(app, "ls")
-def archive_ls(call: Call) -> CommandResult:
-    """List the tables of the archive: rows, bytes, files, months, and where they are."""
+def archive_ls(call: Call, fleet: FleetOption = None) -> CommandResult:
+    """List the tables of the archive, and how they changed.
+
+    With rows, bytes, files and months of each, and where it is.
+    """
+    if fleet is not None:
+        return across(call, fleet, of_original(lambda keeper: keeper.archive.tables()), _TABLES, doing="read")
     found = call.open().archive.tables()
     return CommandResult(found, lambda: _print_tables(found))
 
 
+_TABLES = Listed(
+    ("table", "rows", "bytes", "files", "from", "to", "path"),
+    ("rows", "bytes", "files"),
+    lambda found: [
+        (
+            one.table,
+            f"{one.rows:,}",
+            f"{one.bytes:,}",
+            f"{one.files:,}",
+            one.oldest_month or "",
+            one.newest_month or "",
+            one.location,
+        )
+        for one in found
+    ],
+    lambda found: {
+        "rows": sum(one.rows for one in found),
+        "bytes": sum(one.bytes for one in found),
+        "files": sum(one.files for one in found),
+    },
+)
+
+
 def _print_tables(found: Sequence[ColdStatus]) -> None:
-    shown = table("table", "rows", "bytes", "files", "from", "to", "path", right=("rows", "bytes", "files"))
-    for one in found:
-        months = one.oldest_month or "", one.newest_month or ""
-        counts = f"{one.rows:,}", f"{one.bytes:,}", f"{one.files:,}"
-        shown.add_row(escape(one.table), *counts, *months, escape(one.place))
+    shown = table(*_TABLES.heads, right=_TABLES.right)
+    for row in _TABLES.rows(found):
+        shown.add_row(*map(escape, row))
     console().print(shown)
+    for one in found:
+        if one.transform:
+            print_line(_on_the_way(one.table, one.transform))
+        for change in one.changes:
+            since = change.month or f"sweep {change.sweep} at {time_text(change.at)}"
+            text = f"{one.table}: {_change_text(change)}, since {since}"
+            print_line(escape(text))
     if not found:
         print_line(EMPTY)
 
 
+def _change_text(change: ArchivedColumnChange) -> str:
+    if change.renamed_from is not None:
+        return f"{change.column} was {change.renamed_from}, and is still so named in the archive's files"
+    if change.was is None:
+        return f"{change.column} was added as {change.now}, earlier rows have NULL"
+    if change.now is None:
+        return f"{change.column} was dropped, later rows have NULL"
+    return f"{change.column} changed from {change.was} to {change.now}"
+
+
 @command(app, "verify")
-def archive_verify(call: Call, name: TableArgument = None, spark: SparkOption = False) -> CommandResult:
-    """Read back every file of the archive and compare it with the archive's log. Exits 1 if something is wrong.
+def archive_verify(
+    call: Call, name: TableArgument = None, spark: SparkOption = False, fleet: FleetOption = None
+) -> CommandResult:
+    """Read back every file and compare it with the archive's log. Exits 1 if something is wrong.
 
     The audit trail records what was verified, and when.
     """
-    keeper = call.open()
-    proofs = keeper.archive.verify(name, spark=spark, starting=starting)
-    for one in proofs:
-        facts = {"files": one.files, "rows": one.rows, "problems": len(one.problems)}
-        keeper.record_action(VERIFIED, one.table, facts)
+
+    def verify(keeper: Keeper) -> list[Proof]:
+        proofs = keeper.archive.verify(name, spark=spark, starting=starting)
+        for one in proofs:
+            facts = {"files": one.files, "rows": one.rows, "problems": len(one.problems)}
+            keeper.record_action(VERIFIED, one.table, facts)
+        return proofs
+
+    if fleet is not None:
+        return across(call, fleet, of_original(verify), _PROOFS, doing="verify")
+    proofs = verify(call.open())
     return CommandResult(proofs, lambda: _print_proofs(proofs), 1 if any(proof.problems for proof in proofs) else 0)
+
+
+_PROOFS = Listed(
+    ("table", "files", "rows", "problems"),
+    ("files", "rows", "problems"),
+    lambda proofs: [(one.table, f"{one.files:,}", f"{one.rows:,}", f"{len(one.problems):,}") for one in proofs],
+    lambda proofs: {"files": sum(one.files for one in proofs), "rows": sum(one.rows for one in proofs)},
+    lambda proofs: [problem for one in proofs for problem in one.problems],
+)
 
 
 def _print_proofs(proofs: Sequence[Proof]) -> None:

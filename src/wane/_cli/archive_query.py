@@ -7,11 +7,12 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,15 +21,22 @@ import typer
 from rich.markup import escape
 
 from wane._cli.archive import SparkOption, app, starting
+from wane._cli.archive_fleet import of_original
 from wane._cli.harness import Call, command
+from wane._cli.options import FleetOption
 from wane._cli.output import console, many, print_line, prints_unicode, table
-from wane.errors import WrongArgument
+from wane._keeper import Keeper
+from wane.errors import ArchiveError, WaneError, WrongArgument
 
 if TYPE_CHECKING:
-    from wane._archive.cold_rows import ColdRows
+    from wane._archive.query.cold_rows import ColdRows
+    from wane._fleet.fleet import Fleet
 
 _MOST_IN_TABLE = 10_000
 """A table's columns are as wide as its widest row, so all of them have to be read first."""
+_MEMBER = "_member"
+"""The column that names the member of a fleet."""
+_MORE = "[yellow]the first {}:[/] there are more, --limit shows them"
 
 
 class Format(StrEnum):
@@ -57,8 +65,13 @@ def query(
     style: Annotated[Format, typer.Option("--format", help="How to show them; parquet needs --out.")] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="With --format parquet: the new file to write.")] = None,
     spark: SparkOption = False,
+    fleet: FleetOption = None,
 ) -> None:
-    """Show archived rows. The archive is only read, and a condition can read nothing else."""
+    """Show archived rows. The archive is only read, and a condition can read nothing else.
+
+    With --fleet one result over all members, whose names are in the column `_member`. Exits 1 if a member could not be
+    read.
+    """
     style = Format.JSON if call.as_json else style
     if (style is Format.PARQUET) != (out is not None):
         raise typer.BadParameter("parquet is written to a new file, and nothing else is", param_hint="--out")
@@ -70,11 +83,14 @@ def query(
             f"a table shows at most {_MOST_IN_TABLE:,} rows; ask for csv, json or parquet", param_hint="--limit"
         )
     chosen = [one.strip() for one in columns.split(",")] if columns else None
+    if fleet is not None:
+        if style is Format.PARQUET:
+            raise typer.BadParameter("a file has rows of one archive", param_hint="--format")
+        _query_fleet(call, fleet, name, partial(_read, name, where, chosen, limit + 1, spark), limit, style)
+        return
     with _beside(out) as folder:
         # One row more than is shown: whether there are more is cheap to know, how many is not.
-        found = call.open().archive.read(
-            name, where=where, columns=chosen, limit=limit + 1, spark=spark, starting=starting
-        )
+        found = _read(name, where, chosen, limit + 1, spark, call.open())
         rows = iter(found)
         if out is None or folder is None:
             print_rows(found.columns, islice(rows, limit), style)
@@ -83,12 +99,70 @@ def query(
             print_line(f"{many(written, 'row')} written to {escape(str(out))}")
         more = next(rows, None) is not None
     if more:
-        print_line(f"[yellow]the first {many(limit, 'row')}:[/] there are more, --limit shows them")
+        print_line(_MORE.format(many(limit, "row")))
+
+
+def _read(name: str, where: str | None, columns: list[str] | None, limit: int, spark: bool, keeper: Keeper) -> ColdRows:
+    return keeper.archive.read(name, where=where, columns=columns, limit=limit, spark=spark, starting=starting)
+
+
+def _query_fleet(
+    call: Call, path: Path, name: str, read: Callable[[Keeper], ColdRows], limit: int, style: Format
+) -> None:
+    """Print rows of all members, one member after the other, so that one of them is open at a time."""
+    fleet = call.fleet(path)
+    problems: dict[str, str] = {}
+    columns: dict[str, None] = {}
+    members = []
+    for one in fleet.each(of_original(lambda keeper: _columns(keeper, name, read)), doing="read"):
+        if one.failed:
+            problems[one.member] = one.problem
+        elif one.result:
+            members.append(one.member)
+            columns |= dict.fromkeys(one.result)
+    names = list(columns)
+    rows = _rows_of_members(fleet, members, read, names, problems)
+    print_rows([_MEMBER, *names], islice(rows, limit), style)
+    if next(rows, None) is not None:
+        print_line(_MORE.format(many(limit, "row")))
+    for member, problem in problems.items():
+        print_line(f"[red]{escape(member)}:[/] {escape(problem)}")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _columns(keeper: Keeper, name: str, read: Callable[[Keeper], ColdRows]) -> list[str]:
+    """Return the columns of what one member has; none if nothing of the table is archived there yet."""
+    try:
+        return read(keeper).columns
+    except ArchiveError:
+        if any(one.table == name for one in keeper.archive.tables()):
+            raise
+        return []
+
+
+def _rows_of_members(
+    fleet: Fleet,
+    members: Sequence[str],
+    read: Callable[[Keeper], ColdRows],
+    names: Sequence[str],
+    problems: dict[str, str],
+) -> Iterator[tuple[Any, ...]]:
+    for member in members:
+        try:
+            with fleet.keeper(member) as keeper:
+                found = read(keeper)
+                positions = {name: number for number, name in enumerate(found.columns)}
+                for row in found:
+                    yield (member, *(row[positions[name]] if name in positions else None for name in names))
+        except WaneError as problem:
+            problems[member] = str(problem)
 
 
 @contextmanager
 def _beside(out: Path | None) -> Iterator[Path | None]:
-    """Make a folder beside the new file, to write it in, before anything is queried, so that one that cannot be made fails at once."""
+    """Make a folder beside the new file, to write it in, before anything is queried, so that one that cannot be made
+    fails at once."""
     if out is None:
         yield None
         return

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.markup import escape
 
 from wane._cli.archive import app, starting
@@ -13,14 +14,15 @@ from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.output import console, many, print_line
 
 if TYPE_CHECKING:
-    from wane._archive.repair import Repaired
+    from wane._archive.maintenance.repair import Repaired
 
 
 @command(app, "repair", Services(actor=True))
 def archive_repair(call: Call, only: TablesArgument = None) -> CommandResult:
-    """Write back the entries that the log of an archive table has lost, after reading back the files that they name.
+    """Write back entries that the archive's log has lost.
 
-    Where the database has no copy of an entry, sweeps, expiries and compactions are committed again from its journal. No hot row changes.
+    First the files that they name are read back. Where the database has no copy of an entry, sweeps, expiries and
+    compactions are committed again from its journal. No hot row changes.
     """
     done = call.open().archive.repair(*(only or ()), starting=starting)
     return CommandResult(done, lambda: _print_repaired(done))
@@ -45,11 +47,19 @@ def _print_repaired(done: Sequence[Repaired]) -> None:
 
 
 @command(app, "adopt", Services(actor=True))
-def archive_adopt(call: Call) -> CommandResult:
-    """Make this database the one that writes to the archive, as the archive is now.
+def archive_adopt(
+    call: Call,
+    as_new: Annotated[
+        bool,
+        typer.Option(
+            "--as-new", help="For a clone beside its original: begin an archive of its own, and leave the other."
+        ),
+    ] = False,
+) -> CommandResult:
+    """Make this database the one that writes to the archive.
 
-    For a database that was restored into another server or copied to another file, and for an archive that was moved away so that a new one
-    begins. A database that wrote to the archive before is refused from then on.
+    For a database that was restored into another server or copied to another file, and for an archive that was moved
+    away so that a new one begins. A database that wrote to the archive before is refused from then on.
     """
-    adopted = call.open().archive.adopt()
+    adopted = call.open().archive.adopt(as_new=as_new)
     return CommandResult(adopted, lambda: console().print(f"adopted: {escape(', '.join(adopted.tables))}"))

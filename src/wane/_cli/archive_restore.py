@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from wane._archive.journal_restore import OnConflict
-from wane._archive.model import Restored, RestoreStatus
+from wane._archive.model import DIFFERENT, OLDER, Restored, RestoreStatus
+from wane._archive.restore.journal import OnConflict
 from wane._cli.archive import TableArgument, app, starting
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
@@ -20,8 +20,8 @@ from wane._cli.output import console, counts_text, many, print_line, table, time
 from wane._cli.values import parse_key, parse_length
 from wane._prune.pace import FAST
 
-_SWEEP = re.compile(r"(?:archive-)?(\d+)(?:-[0-9a-f]{8})?", re.ASCII)
-"""A sweep's number, or one of its runs in the audit trail: evictors beside the first have a name of their own."""
+_SWEEP = re.compile(r"(?:archive-)?(\d+)(?:-[0-9a-f]+)?", re.ASCII)
+"""A sweep's number, or the run of one of its ranges in the audit trail."""
 """The prefix of an archive sweep's run in the audit trail."""
 
 
@@ -64,11 +64,11 @@ def restore(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come back, and change nothing.")] = False,
     fast: FastOption = False,
 ) -> CommandResult:
-    """Bring archived rows back, with everything that left with them.
+    """Restore archived rows, with everything that left with them.
 
-    Into the hot table they move: once they are back, their copies leave the archive. Into a side table they are copied. After any
-    interruption, running it again finishes the job. Exits 1 if rows that were chosen could not come back, or if a key has no row; 4 if no
-    row was chosen at all.
+    Into the hot table they move: once they are back, their copies leave the archive. Into a side table they are copied.
+    After any interruption, running it again finishes the job. Exits 1 if rows that were chosen could not come back, or
+    if a key has no row; 4 if no row was chosen at all.
     """
     if (where is not None) + (run is not None) + bool(key) != 1:
         raise typer.BadParameter("say which rows: exactly one of --where, --run and --key")
@@ -86,8 +86,9 @@ def restore(
         starting=starting,
     )
     missing = max(0, len(keys) - done.chosen.get(name, 0))
-    skipped = on_conflict is OnConflict.SKIP and _only_conflicts(done.reasons)
-    failed, nothing = missing or (done.kept and not skipped), not any(done.chosen.values())
+    expected = {OLDER, DIFFERENT} if on_conflict is OnConflict.SKIP else {OLDER}
+    failed = missing or (done.kept and not {reason for _, reason in done.reasons} <= expected)
+    nothing = not any(done.chosen.values())
     code = 1 if failed else NOTHING_DONE if nothing else 0
     return CommandResult(done, lambda: print_restored(done, missing), code)
 
@@ -128,8 +129,8 @@ def cancel_restore(
 ) -> CommandResult:
     """End a restore that cannot finish: its schema is gone, say, or its disk is full.
 
-    Rows that are back in the hot table stay there and leave the archive; what was copied into a side table stays there; no other row
-    comes back. The audit trail records it.
+    Rows that are back in the hot table stay there and leave the archive; what was copied into a side table stays there;
+    no other row comes back. The audit trail records it.
     """
     ended = call.open().archive.cancel_restore(number)
     came = counts_text(ended.restored) or "no row"
@@ -160,14 +161,15 @@ def print_restored(done: Restored, missing: int = 0) -> None:
         print_line(f"[yellow]{many(done.kept, 'row')}[/] {'stays' if done.kept == 1 else 'stay'} in the archive:")
         for key, reason in done.reasons:
             print_line(f"  {escape(key)}: {escape(reason)}")
+    for name, rows in done.left_out.items():
+        stay = "its copy stays" if rows == 1 else "their copies stay"
+        print_line(
+            f"[yellow]{escape(name)} is gone from the table:[/] {many(rows, 'row')} had a value, and {stay} in the archive"
+        )
     if done.protected_until is not None:
         print_line(f"no sweep takes them before {time_text(done.protected_until)}")
     if done.into is not None and not done.dry_run:
         print_line(f"they are in [bold]{escape(done.into)}[/], and in the archive still")
-
-
-def _only_conflicts(reasons: Sequence[tuple[str, str]]) -> bool:
-    return all(reason == "another row has its key" for _, reason in reasons)
 
 
 def _sweep(text: str) -> int:

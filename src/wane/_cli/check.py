@@ -78,7 +78,7 @@ def check(
             param_hint="--strict",
         )
     if as_markdown and not show:
-        raise typer.BadParameter("Markdown of what? add --show", param_hint="--markdown")
+        raise typer.BadParameter("--markdown requires --show", param_hint="--markdown")
     if call.as_json and form not in (FindingFormat.TEXT, FindingFormat.JSON):
         raise typer.BadParameter(f"--json and --format {form} exclude each other", param_hint="--format")
     reading = read_contract(call.contract)
@@ -124,7 +124,8 @@ def check(
 
 
 def _unset(contract: Contract) -> list[Finding]:
-    """Report a variable that [store] url needs and that is not set: no database is needed here, and every other command would fail."""
+    """Report a variable that [store] url needs and that is not set: no database is needed here, and every other command
+    would fail."""
     name = None if contract.store.url is None else unset_variable(contract.store.url)
     if name is None:
         return []

@@ -28,7 +28,8 @@ app = typer.Typer(
 
 @command(app, "install")
 def install(call: Call, print_: PrintOption = False) -> CommandResult:
-    """Create the tables of work claims, or what is missing of them. Safe to repeat, and for several processes at once."""
+    """Create the tables of work claims, or those that are missing. Safe to repeat, and for several processes at
+    once."""
     claims = _open(call, read_only=print_)
     if print_:
         missing = claims.missing_sql()
@@ -128,9 +129,10 @@ def vacuum(
     limit: Annotated[int, typer.Option(min=1, help="The most rows to take, of all states together.")] = 10_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would leave, by state; take nothing.")] = False,
 ) -> CommandResult:
-    """Prune finished work by the age of its end, in audited batches, whatever the flags say.
+    """Prune finished work by the age of its end.
 
-    A state without a threshold is not touched. Available and claimed work always stays, expired claims too.
+    In audited batches, whatever the flags say. A state without a threshold is not touched. Available and claimed work
+    always stays, expired claims too.
     """
     given = {"completed_age_hours": completed_age_hours, "abandoned_age_hours": abandoned_age_hours}
     for name, age in given.items():

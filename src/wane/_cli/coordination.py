@@ -9,7 +9,7 @@ from wane._cli.harness import Services, command
 
 app = typer.Typer(
     name="coordination",
-    help="Older names of commands about work claims.",
+    help="Run commands about work claims by their older names.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -20,4 +20,4 @@ command(app, "work-vacuum", Services(actor=True))(vacuum)
 
 @app.callback()
 def _coordination() -> None:
-    """Older names of commands about work claims."""
+    """Run commands about work claims by their older names."""

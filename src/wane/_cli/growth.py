@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -10,10 +11,11 @@ from typer.core import TyperGroup
 
 from wane._cli.harness import Call, CommandResult, command
 from wane._cli.output import console, many, print_line, print_widest, prints_unicode, size_text, table, time_text
-from wane._cli.sparkline import sparkline
 from wane._forecast import DaysTo, Verdict
 from wane.observe._growth import TableGrowth
 
+_BARS = "▁▂▃▄▅▆▇█"
+_ASCII = "_.-~=+*#"
 _WIDEST = 160
 """The longest line of bars, in characters, on a terminal of that width."""
 
@@ -37,7 +39,7 @@ app = typer.Typer(
 
 @command(app, "snapshot")
 def growth_snapshot(call: Call) -> CommandResult:
-    """Measure every table now and store it, as `wane run` does by itself once in an interval."""
+    """Measure every table now and store it. `wane run` does so by itself, once in an interval."""
     taken = call.open().take_snapshots()
     counted = sum(one.exact for one in taken)
     missing = sum(one.rows is None for one in taken)
@@ -55,7 +57,8 @@ def growth_show(
         str | None, typer.Argument(metavar="TABLE", help="One table, with its course; all if left out.")
     ] = None,
 ) -> CommandResult:
-    """Show how fast tables grow, from their snapshots: the rate, days to every threshold, a forecast. Warns before a threshold."""
+    """Show how fast tables grow, from their snapshots: the rate, days to every threshold, a forecast. Warns before a
+    threshold."""
     found = call.open().growth(name)
 
     def show() -> None:
@@ -179,3 +182,12 @@ def _signed(value: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}".removesuffix(".0")
+
+
+def sparkline(values: Sequence[float], width: int = 12, *, unicode: bool = True) -> str:
+    """Draw some values in one line: the last of each part, between the smallest and the largest."""
+    parts = min(width, len(values))
+    chosen = [values[(number + 1) * len(values) // parts - 1] for number in range(parts)]
+    low, high = min(chosen, default=0.0), max(chosen, default=0.0)
+    bars = _BARS if unicode else _ASCII
+    return "".join(bars[round((one - low) / (high - low) * 7) if high > low else 0] for one in chosen)

@@ -7,8 +7,8 @@ A command declares its own options, makes one call on a keeper, and returns a `C
         found = call.open(read_only=True).pressure()
         return CommandResult(found, lambda: _print(found))
 
-The options --contract, --url and --json, and on demand --actor, --metrics-file, --log-format and --log-level, are added to those
-of its signature. What `Call.open` opened is closed before the result is printed.
+The options --contract, --url and --json, and on demand --actor, --metrics-file, --log-format and --log-level, are added
+to those of its signature. What `Call.open` opened is closed before the result is printed.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from wane._keeper import Keeper, open_keeper
 from wane.observe._log_options import LogFormat, LogLevel
 
 if TYPE_CHECKING:
+    from wane._fleet.fleet import Fleet
     from wane.events import Event, Listener
 
 WITHOUT_TABLES = Contract(None, ())
@@ -82,9 +83,11 @@ class Services:
     progress: bool = False
     """Show progress on a terminal."""
     stops_after: str = ""
-    """The unit of work (batch, step) after which SIGINT and SIGTERM stop a writing command; empty: they end it at once."""
+    """The unit of work (batch, step) after which SIGINT and SIGTERM stop a writing command; empty: they end it at
+    once."""
     daemon: bool = False
-    """It runs until a signal: log lines from the level info on, exit code 0 after a signal, and a second one ends it at once."""
+    """It runs until a signal: log lines from the level info on, exit code 0 after a signal, and a second one ends it at
+    once."""
 
     def options(self) -> list[str]:
         chosen = {
@@ -128,7 +131,7 @@ class Call:
     def open(
         self, contract: Contract | None = None, *, read_only: bool = False, listeners: Sequence[Listener] = ()
     ) -> Keeper:
-        """Open a keeper until the command returns. Metrics, progress and signals are those of the one that writes."""
+        """Open a keeper until the command returns. Metrics, progress and signals apply to the keeper that writes."""
         contract = self.load() if contract is None else contract
         heard = [*listeners]
         if self._logging:
@@ -155,6 +158,35 @@ class Call:
         return self._work.enter_context(
             open_keeper(self.url, contract=contract, read_only=read_only, actor=self.actor, listener=listener)
         )
+
+    def fleet(self, path: Path) -> Fleet:
+        """Read a fleet file. Signals, progress and log lines are those of the whole fleet until the command returns."""
+        from wane._fleet.fleet import Fleet
+        from wane._fleet.reading import load_fleet
+
+        if self.url is not None:
+            raise typer.BadParameter("the fleet file names the databases", param_hint="--url")
+        if self.metrics_file is not None:
+            raise typer.BadParameter("metrics are those of one database", param_hint="--metrics-file")
+        file = load_fleet(path)
+        if self.services.stops_after:
+            self._work.enter_context(self.stop.catch_signals(self.services.stops_after))
+        from wane.events import ignore_event
+
+        listener: Listener = ignore_event
+        if self.services.progress:
+            from wane._cli.progress import show_progress
+
+            shown = show_progress(as_json=self.as_json or self._json_lines, as_log=self._logging)
+            listener = self._work.enter_context(shown)
+        return Fleet(file, actor=self.actor, listener=listener, of_members=self._hear_member, stop=self.stop.event)
+
+    def _hear_member(self, member: str, event: Event) -> None:
+        if self._logging:
+            from wane.observe._logs import labelled, log_event
+
+            with labelled(member=member):
+                log_event(event)
 
     def run(self, function: Callable[..., CommandResult | None], arguments: dict[str, Any]) -> int:
         """Run a command, print its result, and return its exit code."""

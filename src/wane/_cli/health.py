@@ -32,7 +32,8 @@ app = typer.Typer()
 
 @command(app, "pressure")
 def pressure(call: Call) -> CommandResult:
-    """Show how many rows each table has, how old they are, and how many are due. Reads little, however large the tables are."""
+    """Show how many rows each table has, how old they are, and how many are due. Reads little, however large the tables
+    are."""
     found = call.open(read_only=True).pressure()
     return CommandResult([one.as_dict() for one in found], lambda: _print_pressure(found))
 

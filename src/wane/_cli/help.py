@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+_SUMMARY_COLUMNS = 61
+"""Columns that the longest name of a command and the frame leave for its summary."""
 _PLACEHOLDERS = {int: "N", float: "N", Path: "FILE"}
 
 EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -32,7 +34,11 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("audit", "list"): ("wane audit list --table jobs --since 7d",),
     ("hold", "add"): ('wane hold add orders --key id=42 --reason "dispute 2026-17"',),
     ("growth", "show"): ("wane growth show", "wane growth show jobs"),
-    ("archive", "run"): ("wane archive run", "wane archive run event_outbox.cold"),
+    ("archive", "run"): (
+        "wane archive run",
+        "wane archive run event_outbox.cold",
+        "wane archive run --fleet fleet.toml",
+    ),
     ("archive", "query"): ("wane archive query event_outbox --where \"kind = 'paid'\"",),
     ("archive", "restore"): ("wane archive restore event_outbox --key id=42",),
     ("partition", "plan"): ("wane partition plan events",),
@@ -42,13 +48,26 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
 
 
 def improve_help(command: Any, path: tuple[str, ...]) -> None:
-    """Give a command, or a group with all of its commands, its examples and plain placeholders."""
+    """Give a command, or a group with all of its commands, its examples and plain placeholders.
+
+    A paragraph is one line: `--help` would show every end of a line that the docstring has.
+    """
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs) or None
     if path in EXAMPLES:
         command.epilog = "\n".join(["Examples:", *(f"  {one}" for one in EXAMPLES[path])])
     get_params = command.get_params
     command.get_params = lambda ctx: name_values(get_params(ctx))
+    if command.short_help is None:
+        command.short_help = summary(command.help or "")
     for name, below in getattr(command, "commands", {}).items():
         improve_help(below, (*path, name))
+
+
+def summary(text: str) -> str:
+    """Return the beginning of a command's help that fits its line in the list of a group, with 80 columns."""
+    first = text.split("\n\n")[0].split(". ")[0].rstrip(".")
+    return f"{first if len(first) < _SUMMARY_COLUMNS else first.split(': ')[0]}."
 
 
 def placeholder(parameter: Any) -> str:

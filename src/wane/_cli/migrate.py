@@ -10,6 +10,7 @@ from wane._cli.options import PrintOption
 from wane._cli.output import print_line
 from wane._contract.settings import StoreSettings
 from wane._db import open_store
+from wane._db.migrations import pending_script
 from wane._db.url import resolve_url
 from wane._keeper import database_url
 
@@ -29,7 +30,7 @@ def migrate(call: Call, print_: PrintOption = False) -> CommandResult:
         database, settings = resolve_url(call.url), StoreSettings()
     with open_store(database, settings, read_only=print_) as store:
         if print_:
-            pending = store.pending_migrations()
+            pending = pending_script(store)
             script = "".join(f"-- {one.name}\n{one.sql}\n" for one in pending)
             data = {"pending": [{"name": one.name, "sql": one.sql} for one in pending]}
             return CommandResult(data, lambda: typer.echo(script, nl=False))

@@ -35,3 +35,11 @@ ActorOption = Annotated[
 PrintOption = Annotated[bool, typer.Option("--print", help="Print the SQL that is missing, and run nothing.")]
 FastOption = Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")]
 ShownOption = Annotated[int, typer.Option(min=1, max=10_000, help="The most to show.")]
+FleetOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--fleet",
+        metavar="FILE",
+        help="Do it for every member of this fleet file, in one process, instead of for one contract.",
+    ),
+]

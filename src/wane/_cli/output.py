@@ -40,11 +40,13 @@ def console(*, stderr: bool = False) -> Console:
             errors="backslashreplace"
         )  # A terminal that lacks a letter shows its number; nothing fails for it.
     width = None if stream.isatty() or "COLUMNS" in os.environ else _UNFOLDED
-    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+    # A name like `:tools:` is a name, and the list of emoji takes as long to import as a small command.
+    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False, emoji=False)
 
 
 def print_line(text: str) -> None:
-    """Print a line for people, in rich's markup: escape what came from elsewhere. With JSON logs it is a record of them."""
+    """Print a line for people, in rich's markup: escape what came from elsewhere. With JSON logs it is a record of
+    them."""
     if _Lines.as_json:
         _log_message(text)
     else:
@@ -76,7 +78,8 @@ def _log_message(text: str) -> None:
 
 
 def document(data: object) -> object:
-    """Return what a command found or did as a JSON document: an object that begins with its format; a list is `items`."""
+    """Return what a command found or did as a JSON document: an object that begins with its format; a list is
+    `items`."""
     if is_dataclass(data) and not isinstance(data, type):
         data = asdict(data)
     if not isinstance(data, Mapping):
@@ -166,7 +169,8 @@ def print_widest(*choices: Table) -> None:
 def print_fitting(
     rows: Iterable[Callable[[str], Mapping[str, str]]], *layouts: tuple[Sequence[str], str], right: Iterable[str] = ()
 ) -> None:
-    """Print rows in the first layout that fits. A layout has columns and a precision of times, of which each row makes its cells."""
+    """Print rows in the first layout that fits. A layout has columns and a precision of times, of which each row makes
+    its cells."""
     rows, right = list(rows), tuple(right)
     choices = []
     for columns, timespec in layouts:

@@ -25,7 +25,8 @@ _LONG_WORK = Services(actor=True, logs=True, progress=True, stops_after="batch")
 
 @command(app, "plan")
 def partition_plan(call: Call, name: TableArgument) -> CommandResult:
-    """Show what converting a table would do: every statement, its lock, and what would stop working. Changes nothing."""
+    """Show what converting a table would do: every statement, its lock, and what would stop working. Changes
+    nothing."""
     plan = call.open(read_only=True).partition.plan(name)
     return CommandResult(plan.as_json(), lambda: _print_plan(plan))
 
@@ -80,7 +81,8 @@ def partition_convert(
     fast: FastOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
 ) -> CommandResult:
-    """Partition a table by the month without blocking the application. After any interruption, running it again continues; undo reverts it."""
+    """Partition a table by the month without blocking the application. After any interruption, running it again
+    continues; undo reverts it."""
     if dry_run:
         return partition_plan(call, name)
     partition = _open(call).partition
@@ -127,10 +129,11 @@ def partition_retire(
     ] = False,
     fast: FastOption = False,
 ) -> CommandResult:
-    """Retire months, or the application's partitions, that are past their retention window, if the flags allow it, and drop those whose quarantine is over.
+    """Retire partitions that are past their retention window.
 
-    A partition with one row that must stay is not retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again
-    continues. Exits 1 if one failed. `wane run` does the same by itself.
+    If the flags allow it; those whose quarantine is over are dropped. A partition with one row that must stay is not
+    retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again continues. Exits 1 if one
+    failed. `wane run` does the same by itself.
     """
     if reattach is not None and dry_run:
         raise typer.BadParameter("putting back has no dry run", param_hint="--dry-run")
@@ -161,7 +164,7 @@ def _print_retired(name: str, done: list[Retiring], noun: str) -> None:
             escape(one.partition),
             f"[{colour}]{one.outcome}[/]",
             counts_text(one.counts),
-            escape(one.place or ""),
+            escape(one.location or ""),
             time_text(one.drop_at),
         )
     console().print(shown)
@@ -180,7 +183,8 @@ def partition_undo(
     ] = False,
     fast: FastOption = False,
 ) -> CommandResult:
-    """Make a plain table of it again: at once; rows that came since follow in batches. Ctrl-C and SIGTERM stop between two.
+    """Make a plain table of it again: at once; rows that came since follow in batches. Ctrl-C and SIGTERM stop between
+    two.
 
     A conversion that was not finished is reverted.
     """

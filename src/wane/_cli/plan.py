@@ -31,9 +31,9 @@ from wane._cli.output import (
 )
 from wane._cli.values import parse_time
 from wane._contract.duration import format_duration
-from wane._contract.model import Contract
+from wane._contract.model import Contract, describe_transform
 from wane._db.counting import READ_SECONDS, Count, Exactness, Figure, sum_counts
-from wane._findings import pasted
+from wane._findings import command_line
 from wane._prune.plan import Plan, Step
 
 if TYPE_CHECKING:
@@ -109,16 +109,21 @@ def plan_result(
     `retired`: tables of which rows also leave with whole partitions.
     """
 
+    partitions = [
+        {"table": name, "command": command_line("partition", "retire", name, "--dry-run")} for name in retired
+    ]
+
     def show() -> None:
         print_plan(made, verbose=verbose)
-        for name in retired:
-            shown = pasted("partition", "retire", name, "--dry-run")
-            print_line(f"[dim]{escape(name)}: rows leave with whole partitions too: {escape(shown)}[/]")
+        for one in partitions:
+            print_line(
+                f"[dim]{escape(one['table'])}: rows leave with whole partitions too: `{escape(one['command'])}`[/]"
+            )
         if out is not None:
             print_line(f"wrote [bold]{escape(str(out))}[/]")
 
     code = 1 if made.problems else 0 if made.steps else NOTHING_DONE
-    return CommandResult(made.as_dict(), show, code)
+    return CommandResult({**made.as_dict(), "partitions": partitions}, show, code)
 
 
 @contextmanager
@@ -143,7 +148,8 @@ def print_plan(made: Plan, *, verbose: bool = False) -> None:
     print_widest(*(_table(made, columns, timespec) for columns, timespec in _LAYOUTS))
     if not all(step.swept for step in made.steps):
         out.print("[dim]* append-only: no sweep takes it, only an explicit prune[/]")
-    for note in [*_inexact(made), *filter(None, map(_stops, made.steps)), *filter(None, map(_waits, made.steps))]:
+    explained = [explain(step) for explain in (_stops, _waits, _transforms) for step in made.steps]
+    for note in [*_inexact(made), *filter(None, explained)]:
         out.print(f"[dim]{note}[/]", soft_wrap=True)
     if verbose:
         for step in made.steps:
@@ -243,6 +249,14 @@ def _waits(step: Step) -> str | None:
         f"{escape(step.table)}.{escape(step.rule)}: workers archive when {step.waits.least_rows:,} rows are due, or one has"
         f" been due for {longest}; `wane archive run` does not wait"
     )
+
+
+def _transforms(step: Step) -> str | None:
+    """Explain what happens to columns on the way to the archive."""
+    if step.transform is None:
+        return None
+    what = escape(describe_transform(step.transform))
+    return f"{escape(step.table)}.{escape(step.rule)}: rows are transformed on the way to the archive: {what}"
 
 
 def _total(made: Plan) -> str:

@@ -1,7 +1,7 @@
 """Progress of long work: how much is done, of how much, at which rate, and how long it still takes.
 
-On a terminal it is one line that changes; elsewhere a line every ten seconds. Every command that takes long uses it, and
-it reads only events.
+On a terminal it is one line that changes; elsewhere a line every ten seconds. Every command that takes long uses it,
+and it reads only events.
 """
 
 from __future__ import annotations

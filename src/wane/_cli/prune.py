@@ -57,8 +57,8 @@ def prune(
 ) -> CommandResult:
     """Take rows now, in one audited transaction, whatever the flags say.
 
-    `wane prune channel_inbox.failed` goes by a rule; `wane prune channel_inbox --state failed --older-than 7d` by a cutoff of
-    your own, with the contract's guards.
+    `wane prune channel_inbox.failed` goes by a rule; `wane prune channel_inbox --state failed --older-than 7d` by a
+    cutoff of your own, with the contract's guards.
     """
     contract = call.load()
     name, rule = _target(contract, target)
@@ -162,8 +162,8 @@ def sweep(
 ) -> CommandResult:
     """Sweep what is due, rule by rule, in bounded audited batches, if the flags allow it.
 
-    Exits 1 if a rule failed; the others were swept all the same. Exits 4 if nothing was swept, because the flags are off or no
-    rule that is swept was chosen. Ctrl-C and SIGTERM stop between two batches.
+    Exits 1 if a rule failed; the others were swept all the same. Exits 4 if nothing was swept, because the flags are
+    off or no rule that is swept was chosen. Ctrl-C and SIGTERM stop between two batches.
     """
     if dry_run:
         return plan_result(build_plan(call, only))
@@ -216,12 +216,13 @@ def print_sweep(done: Sweep) -> None:
     shown = table("rule", "did", "rows", "with", "batches", "seconds", "ended", right=("rows", "batches", "seconds"))
     for rule in done.rules:
         own = rule.counts.get(rule.table, 0)
+        followers = {name: count for name, count in rule.counts.items() if count and name != rule.table}
         colour = {Outcome.DONE: "green", Outcome.FAILED: "red", Outcome.FUSED: "red"}.get(rule.outcome, "yellow")
         shown.add_row(
             escape(f"{rule.table}.{rule.rule}"),
             rule.action,
             f"{own:,}",
-            counts_text(rule.counts, but=rule.table),
+            counts_text(followers),
             str(rule.batches),
             f"{rule.seconds:.2f}",
             f"[{colour}]{rule.outcome.value}[/]",

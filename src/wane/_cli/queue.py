@@ -42,7 +42,8 @@ def list_(
     kind: KindOption = None,
     limit: LimitOption = 100,
 ) -> CommandResult:
-    """List unfinished messages: ready ones, the oldest first, then reserved and delayed ones, by the time they are due."""
+    """List unfinished messages: ready ones, the oldest first, then reserved and delayed ones, by the time they are
+    due."""
     if state is not None and state not in _UNFINISHED:
         raise typer.BadParameter(f"{state!r} is not one of {', '.join(_UNFINISHED)}", param_hint="--state")
     found = _open(call, pool, read_only=True).messages(state=state, kind=kind, limit=limit)
@@ -104,7 +105,7 @@ def enqueue(
 
 @command(app, "notify")
 def notify(call: Call, pool: PoolOption = None) -> CommandResult:
-    """Wake everything that waits for the pool, and print the new sequence."""
+    """Wake everything that waits for the pool; print its new sequence."""
     queue = _open(call, pool)
     sequence = queue.notify()
     text = f"wakeup [bold]{sequence}[/] of pool {escape(queue.pool)}"
@@ -118,7 +119,7 @@ def expire(
     everywhere: Annotated[bool, typer.Option("--everywhere", help="Of all pools, by this contract's policy.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="The most messages.")] = 100,
 ) -> CommandResult:
-    """Give back messages whose lease has ended, and make delayed ones ready that are due."""
+    """Give back messages whose lease has ended. Delayed ones that are due become ready."""
     expired = _open(call, pool).expire_leases(limit, everywhere=everywhere)
     data = {
         "redelivered": [_plain(message) for message in expired.redelivered],

@@ -58,7 +58,8 @@ def run(
         typer.Option("--otel", help="Send traces and metrics with OpenTelemetry, to where OTEL_* variables say."),
     ] = False,
 ) -> CommandResult:
-    """Run schedulers and workers until SIGINT or SIGTERM; a second signal ends it at once. Any number of processes may run."""
+    """Run schedulers and workers until SIGINT or SIGTERM; a second signal ends it at once. Any number of processes may
+    run."""
     if no_schedulers and scheduler:
         raise typer.BadParameter("a scheduler cannot be both named and left out", param_hint="--no-schedulers")
     if no_schedulers and not workers:

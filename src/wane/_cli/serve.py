@@ -55,7 +55,8 @@ def serve(
         ),
     ] = None,
 ) -> CommandResult | None:
-    """Serve the console and the HTTP API until a signal. Without --auth it only reads, and only this machine sees it."""
+    """Serve the console and the HTTP API until a signal. Without --auth it only reads, and only this machine sees
+    it."""
     if host not in _LOOPBACK and not authentication:
         raise typer.BadParameter(f"{host} is reached from other machines: add --auth", param_hint="--host")
     if proxy and not authentication:

@@ -45,7 +45,8 @@ def space(
         ),
     ] = None,
 ) -> CommandResult:
-    """Show what tables take, what pruning freed, and what would give space back. Never runs that itself, but for --vacuum."""
+    """Show what tables take, what pruning freed, and what would give space back. Never runs that itself, but for
+    --vacuum."""
     if budget is not None and not vacuum:
         raise typer.BadParameter("only --vacuum has a budget", param_hint="--budget")
     if vacuum and (name is not None or since is not None):
@@ -74,7 +75,7 @@ def _parse_budget(text: str | None) -> tuple[float | None, int | None]:
                 f"{part!r} is neither a duration such as 10s nor a number of pages: {problem}", param_hint="--budget"
             ) from None
     if pages == 0:
-        raise typer.BadParameter("no pages are nothing to do", param_hint="--budget")
+        raise typer.BadParameter("the number of pages must be at least 1", param_hint="--budget")
     return seconds, pages
 
 

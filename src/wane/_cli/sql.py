@@ -17,7 +17,8 @@ app = typer.Typer(help="Functions inside a PostgreSQL database that prune by the
 
 @command(app, "install")
 def install(call: Call) -> CommandResult:
-    """Install `wane.prune(…)` and its siblings for this contract, in place of any other's. Exits 1 if a rule was left out."""
+    """Install `wane.prune(…)` and its siblings for this contract. They replace those of any other. Exits 1 if a rule
+    was left out."""
     keeper = call.open()
     before = installed_fingerprint(keeper.store)
     surface = install_functions(keeper)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import typer
 
-from wane._arguments import require_time
+from wane._arguments import parse_iso, require_time
 from wane._contract.duration import parse_duration
 from wane.errors import WrongArgument
 
@@ -29,13 +29,12 @@ def parse_time(text: str, now: datetime, option: str) -> datetime:
         except WrongArgument as problem:
             raise typer.BadParameter(f"{text} is not a plausible time; {problem.hint}", param_hint=option) from None
     try:
-        time = datetime.fromisoformat(text)
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        return now - parse_duration(text)
     except ValueError:
         pass
     try:
-        return now - parse_duration(text)
-    except ValueError:
+        return parse_iso(option, text)
+    except WrongArgument:
         raise typer.BadParameter(
             f"{text!r} is neither an ISO 8601 time nor unix seconds nor a duration such as 7d", param_hint=option
         ) from None

@@ -57,7 +57,7 @@ class Identity:
     """Whether it signed in here."""
 
 
-ANYONE = Identity("anonymous", AccessRole.VIEWER)
+ANONYMOUS = Identity("anonymous", AccessRole.VIEWER)
 """One who asks where no authentication is configured: may read, and nothing else."""
 
 

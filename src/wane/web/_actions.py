@@ -11,12 +11,12 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from wane._arguments import require_text
+from wane._arguments import parse_iso, require_text
 from wane._contract.lookup import find_table, parse_table_name
 from wane._keeper import Keeper
 from wane.errors import NotAllowed, PlanError, WrongArgument
 from wane.queue import Answered
-from wane.web._call import OLDEST_PLAN, WebCall, parse_key_columns, parse_time_text, require_confirmed
+from wane.web._call import OLDEST_PLAN, WebCall, parse_key_columns, require_confirmed
 
 _SWEEP_SECONDS = 60.0
 """A sweep stops after its batch when it has taken this long; the rest leaves with the next one."""
@@ -36,7 +36,7 @@ def disable(keeper: Keeper, call: WebCall) -> Any:
 def _set_flag(keeper: Keeper, call: WebCall, *, enabled: bool) -> Any:
     table = call.text("table")
     require_confirmed(call, table)
-    mine = call.acting(keeper)
+    mine = call.as_actor(keeper)
     flag = mine.enable(table) if enabled else mine.disable(table)
     mine.record_action("enable" if enabled else "disable", table, {"flag": flag})
     return {"flag": flag, "enabled": enabled}
@@ -47,7 +47,7 @@ def sweep(keeper: Keeper, call: WebCall) -> Any:
     table = call.required("table")
     find_table(keeper.contract, table)
     require_confirmed(call, table)
-    mine = call.acting(keeper)
+    mine = call.as_actor(keeper)
     made_at, shown = _made_at(mine, call), call.whole("rows")
     if shown is None:
         raise WrongArgument("rows is missing", "give the number of rows that the plan listed")
@@ -69,7 +69,7 @@ def sweep(keeper: Keeper, call: WebCall) -> Any:
 
 def _made_at(keeper: Keeper, call: WebCall) -> datetime:
     """Return the time of the plan that was shown. A later one than now would make rows due that are not."""
-    at, now = parse_time_text(call.required("made_at"), "made_at"), keeper.store.now()
+    at, now = parse_iso("made_at", call.required("made_at")), keeper.store.now()
     if at > now:
         raise WrongArgument("made_at is in the future", "give the time of the plan that was shown")
     if now - at > OLDEST_PLAN:
@@ -90,7 +90,7 @@ def approve(keeper: Keeper, call: WebCall) -> Any:
     table, shown = call.required("table"), call.whole("rows")
     find_table(keeper.contract, table)
     require_confirmed(call, table)
-    mine = call.acting(keeper)
+    mine = call.as_actor(keeper)
     review = mine.review(table, seconds=_FUSE_SECONDS)
     due = sum(one.step.due.rows for one in review.rules if one.step.due is not None)
     if shown is None or due > shown:
@@ -109,8 +109,8 @@ def hold(keeper: Keeper, call: WebCall) -> Any:
     table, reason, key = call.required("table"), call.required("reason"), call.text("key")
     parsed = None if key is None else parse_key_columns(key, _own_key(keeper, table))
     ends = call.text("ends_at")
-    mine = call.acting(keeper)
-    made = mine.hold(table, parsed, reason=reason, ends_at=None if ends is None else parse_time_text(ends, "ends_at"))
+    mine = call.as_actor(keeper)
+    made = mine.hold(table, parsed, reason=reason, ends_at=None if ends is None else parse_iso("ends_at", ends))
     mine.record_action("hold", table, {"hold": made.id})
     return {"hold": made}
 
@@ -121,7 +121,7 @@ def release(keeper: Keeper, call: WebCall) -> Any:
     require_confirmed(call, table)
     if number is None or number not in {one.id for one in keeper.holds(table, limit=10_000)}:
         raise WrongArgument(f"{table} has no hold {number}", "the page of the table lists its holds")
-    mine = call.acting(keeper)
+    mine = call.as_actor(keeper)
     mine.release_hold(number)
     mine.record_action("release", table, {"hold": number})
     return {"released": number}
@@ -142,7 +142,7 @@ def resolve(keeper: Keeper, call: WebCall) -> Any:
 
 def _settle(keeper: Keeper, call: WebCall, action: str) -> Any:
     pool, number = call.required("pool"), call.required("message_id")
-    mine = call.acting(keeper)
+    mine = call.as_actor(keeper)
     queue = mine.queue(pool)
     answer = queue.requeue(number) if action == "requeue" else queue.resolve(number, by=mine.pruner.actor)
     if answer.accepted:

@@ -30,7 +30,7 @@ from wane._contract.show import rows as contract_rows
 from wane._keeper import Keeper, open_keeper
 from wane.errors import MetricsError, WaneError
 from wane.web import _words as words
-from wane.web._access import ANYONE, COOKIE, AccessRole, Identity, identify
+from wane.web._access import ANONYMOUS, COOKIE, AccessRole, Identity, identify
 from wane.web._call import WebCall, parse_body
 from wane.web._endpoints import ENDPOINTS, FORMS, PREFIX, Endpoint, openapi
 from wane.web._jobs import ArchiveJobs
@@ -141,7 +141,7 @@ class Web:
         identity = await self._identity(request)
         if identity is None:
             raise RequestRefused(401, "Unauthenticated", "a token is needed", "`wane token create` makes one")
-        if identity is ANYONE and role is not AccessRole.VIEWER:
+        if identity is ANONYMOUS and role is not AccessRole.VIEWER:
             raise _read_only()
         if not identity.role.includes(role):
             raise RequestRefused(
@@ -152,7 +152,7 @@ class Web:
 
     async def _identity(self, request: Request) -> Identity | None:
         if not self.authentication:
-            return ANYONE
+            return ANONYMOUS
         if self.proxy is not None and (named := self.proxy.identify(request.scope)) is not None:
             return named
         scheme, _, given = request.headers.get("authorization", "").partition(" ")

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -45,7 +45,7 @@ class WebCall:
         """Return the name under which the audit trail records what the one who asks does."""
         return f"{self.identity.name} (web)"
 
-    def acting(self, keeper: Keeper) -> Keeper:
+    def as_actor(self, keeper: Keeper) -> Keeper:
         """Return a keeper whose actions the audit trail records under the name of the one who asks."""
         return Keeper(keeper.contract, keeper.store, actor=self.actor)
 
@@ -120,12 +120,3 @@ def require_confirmed(call: WebCall, table: str | None) -> None:
     wanted = ALL if table is None else table
     if call.text("confirm") != wanted:
         raise WrongArgument(f"this is confirmed by {wanted!r}", f"give `confirm` as {wanted!r}")
-
-
-def parse_time_text(text: str, name: str) -> datetime:
-    """Return an ISO 8601 time; one without a zone is in UTC."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise WrongArgument(f"{name} is no ISO 8601 time: {text[:80]!r}", "write 2026-01-31T00:00:00Z") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at

@@ -91,7 +91,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         read.audit,
         _TABLE,
         Value("kind", "prune, mark, archive, restore …"),
-        Value("since", "An ISO 8601 time."),
+        Value("since", "An ISO 8601 time, in UTC if it has no zone."),
         _LIMIT,
         Value("cursor", "`next` of the page before: the number of its last entry.", kind="integer"),
     ),
@@ -171,7 +171,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _ONE,
         Value("reason", "Why it must stay.", required=True, inside="body"),
         Value("key", "COLUMN=VALUE for each column of the key, separated by commas.", inside="body"),
-        Value("ends_at", "When it ends, as an ISO 8601 time; never if left out.", inside="body"),
+        Value(
+            "ends_at",
+            "When it ends, as an ISO 8601 time, in UTC if it has no zone; never if left out.",
+            inside="body",
+        ),
     ),
     _post(
         "/release",

@@ -133,7 +133,8 @@ def _growth_of(keeper: Keeper, name: str) -> list[TableGrowth]:
 
 
 def _ruled(keeper: Keeper, call: WebCall, declared: Table, *, migrated: bool) -> dict[str, Any]:
-    """Read what only a table with rules has. Counts that take long are bounds or estimates, unless they are asked for."""
+    """Read what only a table with rules has. Counts that take long are bounds or estimates, unless they are asked
+    for."""
     name, counted = str(declared.name), call.text("count") == "all"
     ages = keeper.ages(name, seconds=_PLAN_SECONDS)
     return {

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from wane._archive.model import VERIFIED
+from wane._arguments import parse_iso
 from wane._contract.fingerprint import fingerprint
 from wane._contract.lookup import find_table
 from wane._contract.model import Contract, ToArchive
@@ -20,7 +21,7 @@ from wane._keeper import Keeper
 from wane._ledger import AuditEntry, Hold
 from wane.claims import WorkState
 from wane.errors import NotInstalled, UnknownTable, WaneError
-from wane.web._call import WebCall, parse_key_text, parse_time_text
+from wane.web._call import WebCall, parse_key_text
 
 _MOST_ACTIONS = 1_000
 """How many entries of the audit trail are read to find when the archive was last verified."""
@@ -136,7 +137,7 @@ def audit_row(entry: AuditEntry) -> dict[str, Any]:
 
 def _since(call: WebCall) -> datetime | None:
     text = call.text("since")
-    return None if text is None else parse_time_text(text, "since")
+    return None if text is None else parse_iso("since", text)
 
 
 def holds(keeper: Keeper, call: WebCall) -> Any:

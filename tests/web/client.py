@@ -1,4 +1,4 @@
-"""Asking an application in this process, as a browser or a program would over HTTP."""
+"""A client of an application in this process, as a browser or a program would over HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 HOST = "127.0.0.1"
 
 
-class Asker:
+class Client:
     """A client with cookies of its own."""
 
     def __init__(self, portal: BlockingPortal, app: Starlette) -> None:
@@ -33,7 +33,7 @@ class Asker:
 
 
 @contextmanager
-def asking(app: Starlette) -> Iterator[Asker]:
+def open_client(app: Starlette) -> Iterator[Client]:
     """Start an application, and stop it at the end."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(app.router.lifespan_context(app)):
-        yield Asker(portal, app)
+        yield Client(portal, app)
