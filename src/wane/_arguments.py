@@ -140,3 +140,19 @@ def require_time(name: str, value: object) -> datetime:
             f"{name} is not a plausible time: {value!r}", "expected 1970 to 2200; pass unix seconds, not milliseconds"
         )
     return found
+
+
+def parse_iso(name: str, text: str, *, zoned: bool = False) -> datetime:
+    """Return the UTC datetime of an ISO 8601 text: a time, or a day, which is its midnight; in UTC if it has no zone.
+
+    Raise WrongArgument for anything else; `zoned`: also for a time without a zone.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise WrongArgument(f"{name} is not a timestamp in ISO 8601", "write 2026-01-31T00:00:00Z") from None
+    if zoned and len(text) > len("2026-01-31"):
+        raise WrongArgument(f"{name} has no zone: {found}", "write it with one: 2026-01-31T00:00:00Z")
+    return found.replace(tzinfo=UTC)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from wane._frozen import frozen
 
 
 class Severity(StrEnum):
@@ -21,7 +23,7 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """One finding. `code` is stable and documented; `path` is the dotted key in the contract file, `file` that file.
 
@@ -63,9 +65,14 @@ class Finding:
         }
 
 
+def command_line(*words: object) -> str:
+    """Return a command of Wane for a shell: a name with a blank or a quote in it stays one word."""
+    return shlex.join(["wane", *map(str, words)])
+
+
 def pasted(*words: object) -> str:
-    """Return a command of Wane as a fix shows it, for a shell: a name with a blank or a quote in it stays one word."""
-    return f"`{shlex.join(['wane', *map(str, words)])}`"
+    """Return a command of Wane as a fix shows it."""
+    return f"`{command_line(*words)}`"
 
 
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:
@@ -84,6 +91,7 @@ def did_you_mean(word: object, allowed: Iterable[object]) -> str:
 
 
 def many(count: int | str, one: str, more: str = "") -> str:
-    """Format a count with what it counts: `1 row`, `1,234 rows`, `more than 5 rows refer`; `more` defaults to an added s."""
+    """Format a count with what it counts: `1 row`, `1,234 rows`, `more than 5 rows refer`; `more` defaults to an
+    added s."""
     text = f"{count:,}" if isinstance(count, int) else count
     return f"{text} {one if text == '1' else more or f'{one}s'}"

@@ -23,6 +23,7 @@ from wane._db.url import DatabaseUrl, resolve_url
 from wane.errors import ArchiveError, UrlError, WrongArgumentType
 
 if TYPE_CHECKING:
+    from wane._archive.delta.group_commit import Commits
     from wane._archive.facade import Archive
     from wane._contract.settings import Budget
     from wane._findings import Finding
@@ -56,12 +57,20 @@ class Keeper(Closable):
     """Keeps the promises of one contract on one database. Close it, or use it as a context manager."""
 
     def __init__(
-        self, contract: Contract, store: Store, *, actor: str | None = None, listener: Listener | None = None
+        self,
+        contract: Contract,
+        store: Store,
+        *,
+        actor: str | None = None,
+        listener: Listener | None = None,
+        commits: Commits | None = None,
     ) -> None:
+        """Set up a keeper; `commits` makes the commits of its archive together with those of other databases."""
         self.contract = contract
         self.store = store
         self._actor = actor
-        self._listener = listener or _nobody()
+        self._listener = listener or _default_listener()
+        self._commits = commits
         self._wakeups: Wakeups | None = None
 
     @cached_property
@@ -76,7 +85,9 @@ class Keeper(Closable):
         """Return what moves rows to the archive, and reads it: see docs/reference/python.md."""
         from wane._archive.facade import Archive
 
-        return Archive(self.store, self.contract, actor=self.pruner.actor, listener=self._listener)
+        return Archive(
+            self.store, self.contract, actor=self.pruner.actor, listener=self._listener, commits=self._commits
+        )
 
     @cached_property
     def partition(self) -> Partition:
@@ -510,10 +521,10 @@ class Keeper(Closable):
         )
 
 
-def _nobody() -> Listener:
-    from wane.events import nobody
+def _default_listener() -> Listener:
+    from wane.events import ignore_event
 
-    return nobody
+    return ignore_event
 
 
 def open_keeper(

@@ -35,7 +35,7 @@ class WorkProgressed:
     table: str
     rule: str | None
     unit: str
-    """"row", "piece", "month" or "step"."""
+    """"row", "piece", "month", "step" or "member"."""
     done: int
     of: int | None
     """None: unknown."""
@@ -192,6 +192,21 @@ class ArchiveStep:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveColumnChanged:
+    """A column of an archived table is not what it was in the sweep before; the archive has both kinds of rows."""
+
+    table: str
+    column: str
+    change: str
+    """"added", "dropped", "renamed" or "type"."""
+    was: str | None
+    """Its type in the archive before; None if it was added."""
+    now: str | None
+    """Its type in the archive since; None if it was dropped."""
+    sweep: int
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveProgress:
     """Tasks of the step that follows a state are done: `done` of `of`."""
 
@@ -305,6 +320,7 @@ Event = (
     | OutageEnded
     | Beat
     | ArchiveStep
+    | ArchiveColumnChanged
     | ArchiveProgress
     | RowsArchived
     | RowsRestored
@@ -332,5 +348,5 @@ def archived_name(table: str) -> str:
     return f"system/{table}_archived"
 
 
-def nobody(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     """Ignore the event: the default listener."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 from urllib.parse import quote
 
-from wane._arguments import require_time
+from wane._arguments import parse_iso, require_time
 from wane._contract.fingerprint import fingerprint
 from wane._contract.model import Contract
 from wane._db.sqlite.functions import (
@@ -37,8 +37,8 @@ from wane._db.sqlite.functions import (
 )
 from wane._keeper import Keeper, open_keeper
 from wane._prune.primitive import Pruned
-from wane.errors import WaneError, WrongArgument, WrongArgumentType
-from wane.events import Listener, nobody
+from wane.errors import WaneError, WrongArgumentType
+from wane.events import Listener, ignore_event
 from wane.webhooks._family import counted_tables, has_family
 from wane.webhooks._model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
 from wane.webhooks._retention import WebhookRetention
@@ -51,7 +51,7 @@ def register(
     *,
     contract: Contract | Path | str,
     actor: str | None = None,
-    listener: Listener = nobody,
+    listener: Listener = ignore_event,
 ) -> Registration:
     """Register the functions on a connection to a database file, until it is closed.
 
@@ -153,7 +153,7 @@ class Registration:
     def _prune_orphans(self, table: object, older_than: object, limit: Any) -> dict[str, Any]:
         return _summary(
             self._keeper.prune_orphans(
-                _text(table, "table"), older_than=_moment(older_than), limit=limit, connection=self._connection
+                _text(table, "table"), older_than=_time(older_than), limit=limit, connection=self._connection
             )
         )
 
@@ -225,16 +225,9 @@ def _text(value: object, name: str) -> str:
     return value
 
 
-def _moment(value: object) -> datetime:
-    """Parse unix seconds, or an ISO 8601 text with its zone; raise WrongArgument if it is neither."""
-    if not isinstance(value, str):
-        return require_time("older_than", value)
-    try:
-        return require_time("older_than", datetime.fromisoformat(value))
-    except ValueError as problem:
-        if isinstance(problem, WaneError):
-            raise
-        raise WrongArgument(f"older_than is not a timestamp: {value!r}", "pass unix seconds or ISO 8601") from None
+def _time(value: object) -> datetime:
+    """Read unix seconds, or an ISO 8601 text; raise WrongArgument if it is neither."""
+    return parse_iso("older_than", value, zoned=True) if isinstance(value, str) else require_time("older_than", value)
 
 
 def _statuses(value: object) -> Any:

@@ -146,15 +146,15 @@ SHOWN_ROWS = 3
 def archive(built: Built, starting: Callable[[str], None], step: Callable[[str, Any], None]) -> Archived:
     """Archive rows, query some of them, restore those, and survey everything; call `step` after each."""
     with open_keeper(contract=built.contract, actor="demo") as keeper:
-        room = keeper.archive
-        done = room.run(pace=FAST, starting=starting)
+        cold = keeper.archive
+        done = cold.run(pace=FAST, starting=starting)
         step("run", done)
-        rows = list(room.read(ARCHIVED, where=FOUND, columns=SHOWN, limit=SHOWN_ROWS))
+        rows = list(cold.read(ARCHIVED, where=FOUND, columns=SHOWN, limit=SHOWN_ROWS))
         step("query", rows)
         keys = tuple(str(row[0]) for row in rows)
-        restored = room.restore(ARCHIVED, keys=[{"id": key} for key in keys], pace=FAST)
+        restored = cold.restore(ARCHIVED, keys=[{"id": key} for key in keys], pace=FAST)
         step("restore", restored)
-        survey = room.survey(ARCHIVED, "event_read")
+        survey = cold.survey(ARCHIVED, "event_read")
         step("survey", survey)
     return Archived(done, SHOWN, rows, keys, restored, survey)
 

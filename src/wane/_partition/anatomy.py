@@ -16,7 +16,7 @@ from wane._partition import catalog
 
 KEY_SUFFIX = "_p_key"
 """The index of the new primary key, until that constraint exists."""
-ALONE_SUFFIX = "_p_alone"
+UNPARTITIONED_SUFFIX = "_p_alone"
 """The index of the old primary key, which becomes the primary key again when partitioning is undone."""
 RETIRE_ONLY = (
     'write `made_by = "application"` under [partition] if the application makes its partitions, and Wane retires them'
@@ -149,7 +149,7 @@ class Anatomy:
         return [one for one in self.indexes if not one.primary and (not one.unique or self.time in one.columns)]
 
     @property
-    def alone(self) -> list[AnatomyIndex]:
+    def unpartitioned_indexes(self) -> list[AnatomyIndex]:
         """Return the unique indexes without the time column, which only each partition can have for itself.
 
         The old primary key is the first of them.
@@ -163,7 +163,7 @@ class Anatomy:
         return [one for one in self.inbound if self.time not in one.columns]
 
     @property
-    def kept_keys(self) -> list[AnatomyKey]:
+    def retained_keys(self) -> list[AnatomyKey]:
         return [one for one in self.inbound if self.time in one.columns]
 
     def as_json(self) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def anatomy_from(facts: dict[str, Any]) -> Anatomy:
 
 def own_names(name: str) -> tuple[str, str, str]:
     """Return the names of what a conversion adds to a table: the new key's index, the old key's index, the bound."""
-    return fitted(name, KEY_SUFFIX), fitted(name, ALONE_SUFFIX), fitted(name, BOUND_SUFFIX)
+    return fitted(name, KEY_SUFFIX), fitted(name, UNPARTITIONED_SUFFIX), fitted(name, BOUND_SUFFIX)
 
 
 def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anatomy | None, list[tuple[str, str]]]:
@@ -390,12 +390,12 @@ def _indexes(
 
 def _refused_constraints(rows: list[tuple[Any, ...]], bound: str) -> list[tuple[str, str]]:
     refused = []
-    for name, kind, valid, alone in rows:
+    for name, kind, valid, no_inherit in rows:
         if not valid and name != bound:
             refused.append(
                 (f"the constraint {name} is not validated", f"ALTER TABLE … VALIDATE CONSTRAINT {quote(name)}")
             )
-        if kind == "c" and alone:
+        if kind == "c" and no_inherit:
             refused.append(
                 (f"the constraint {name} is NO INHERIT", "partitions could not have it: make one that is not")
             )
@@ -439,9 +439,9 @@ def quote(name: str) -> str:
 def fitted(name: str, suffix: str) -> str:
     """Append a suffix to a name within the 63 bytes that PostgreSQL allows; a name that is too long is cut and gets a
     hash."""
-    room = 63 - len(suffix.encode())
+    name_length = 63 - len(suffix.encode())
     encoded = name.encode()
-    if len(encoded) <= room:
+    if len(encoded) <= name_length:
         return name + suffix
     mark = "~" + hashlib.sha256(encoded).hexdigest()[:8]
-    return encoded[: room - len(mark)].decode(errors="ignore") + mark + suffix
+    return encoded[: name_length - len(mark)].decode(errors="ignore") + mark + suffix

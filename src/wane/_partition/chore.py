@@ -1,5 +1,5 @@
-"""What a runner does for partitioned tables between ticks: it creates months ahead, retires months past their time, and
-keeps a conversion that was left half-way from stopping the application when its month begins."""
+"""What a runner does for partitioned tables beside its windows: it creates months ahead, retires months past their
+time, and keeps a conversion that was left half-way from stopping the application when its month begins."""
 
 from __future__ import annotations
 

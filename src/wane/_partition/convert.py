@@ -18,7 +18,7 @@ from wane._partition.anatomy import Anatomy, anatomy_from
 from wane._partition.journal import Change, PartitionJournal
 from wane._partition.model import PartitionDone, PartitionPlan
 from wane._partition.months import Month
-from wane._partition.plan import MARGIN, Planner
+from wane._partition.plan import MARGIN, PartitionPlanner
 from wane._partition.sql_steps import Note
 from wane._partition.statements import index_statements, old_name
 from wane._partition.table import PartitionTarget
@@ -36,8 +36,8 @@ class Converter:
     work: PartitionWork
 
     @property
-    def _planner(self) -> Planner:
-        return Planner(self.work.store, self.work.contract, self.work.steps)
+    def _planner(self) -> PartitionPlanner:
+        return PartitionPlanner(self.work.store, self.work.contract, self.work.steps)
 
     def convert(self, target: PartitionTarget, *, accept: bool) -> PartitionDone:
         """Convert a table, then those that are partitioned along with it; resume where an earlier attempt ended."""
@@ -79,7 +79,7 @@ def _require(plan: PartitionPlan, *, accept: bool) -> None:
     """Raise unless a plan can be carried out and everything that it would break was accepted."""
     for one in (plan, *plan.along):
         if one.state.startswith("undo"):
-            raise PartitionError(f"{one.table} is on its way back", "`wane partition undo` finishes that first")
+            raise PartitionError(f"the undo of {one.table} is unfinished", "finish it first: `wane partition undo`")
     if plan.all_refused:
         what, fix = plan.all_refused[0]
         more = len(plan.all_refused) - 1
@@ -96,7 +96,7 @@ def _require(plan: PartitionPlan, *, accept: bool) -> None:
 class _Conversion:
     """One table, under a lease."""
 
-    def __init__(self, work: PartitionWork, planner: Planner, target: PartitionTarget, lease: Lease) -> None:
+    def __init__(self, work: PartitionWork, planner: PartitionPlanner, target: PartitionTarget, lease: Lease) -> None:
         self.work = work
         self.store = work.store
         self.steps = work.steps
@@ -111,7 +111,9 @@ class _Conversion:
         if change is not None and (change.kind == "split" or (change.kind, change.state) == ("convert", "done")):
             return []  # A table that is being split was converted before.
         if change is not None and change.kind != "convert":
-            raise PartitionError(f"{self.target.name} is on its way back", "`wane partition undo` finishes that first")
+            raise PartitionError(
+                f"the undo of {self.target.name} is unfinished", "finish it first: `wane partition undo`"
+            )
         change = self._fresh(change) if change is not None else self._begin()
         steps: dict[str, Callable[[Anatomy, dict[str, Any]], None]] = {
             "planned": self._index,

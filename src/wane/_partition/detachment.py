@@ -147,7 +147,8 @@ class Detachment:
         return ""
 
     def _stray_along(self, along: Sequence[dict[str, Any]], location: str) -> str:
-        """Report a row that came into a follower's partition before that was detached, and follows no row of this one."""
+        """Report a row that came into a follower's partition before that was detached, and follows no row of this
+        one."""
         steps, paths = self.leaving.work.steps, paths_of(self.leaving.selections)
         followers = {str(path[0].reference.name): path[0] for _, path in paths if len(path) == 1}
         for one in along:

@@ -12,7 +12,7 @@ from wane._db import Store
 from wane._db.schema import Kind
 from wane._partition.sql import partitions_of
 from wane._prune.pace import Pace
-from wane.events import Listener, nobody
+from wane.events import Listener, ignore_event
 
 if TYPE_CHECKING:
     from wane._partition.model import PartitionDone, PartitionPlan, Retiring
@@ -31,7 +31,7 @@ class Partition:
         *,
         actor: str,
         archiving: Callable[[str], None],
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
     ) -> None:
         """Set up the partitions of a contract. `archiving` moves the due rows of a table to the archive, or raises."""
         self._store = store
@@ -46,9 +46,9 @@ class Partition:
         Every statement is listed. Reads only.
         """
         with self._steps() as steps:
-            from wane._partition.plan import Planner
+            from wane._partition.plan import PartitionPlanner
 
-            return Planner(self._store, self._contract, steps).plan(self._target(table))
+            return PartitionPlanner(self._store, self._contract, steps).plan(self._target(table))
 
     def convert(self, table: str, *, accept: bool = False) -> PartitionDone:
         """Partition a table by month, and those partitioned along with it, while the application runs.

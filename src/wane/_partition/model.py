@@ -93,7 +93,7 @@ class Retiring:
     gone (another process detached or dropped it), or failed."""
     counts: dict[str, int]
     why: str = ""
-    place: str | None = None
+    location: str | None = None
     drop_at: datetime | None = None
     seconds: float = 0.0
 

@@ -41,7 +41,7 @@ BY_APPLICATION = "partitioned by the application"
 """The state of a table whose partitions Wane only retires."""
 
 
-class Planner:
+class PartitionPlanner:
     """Plans the conversion of tables of one contract."""
 
     def __init__(self, store: Store, contract: Contract, steps: PostgresPartitions) -> None:
@@ -227,7 +227,7 @@ class Planner:
         assert until is not None
         upper = target.calendar.literal(until)
         old, root = old_name(a, until.name), root_name(a)
-        hidden = "none that anybody waits for"
+        hidden = "none that blocks"
         leaves = [
             Ddl(text, hidden, f"a partition {range_.sql}")
             for name, range_ in self.leaves(target, a, until)
@@ -244,7 +244,7 @@ class Planner:
         last = [Ddl(f"ANALYZE {a.table}", light, "the planner must know the new table")]
         last += [
             Ddl(f'ALTER TABLE {key.table} VALIDATE CONSTRAINT "{key.name}"', light, "proven again for old rows")
-            for key in a.kept_keys
+            for key in a.retained_keys
         ]
         return [
             PlannedStep("indexed", tuple(ddl for _, ddl in index_statements(a))),
@@ -289,7 +289,7 @@ def _way(state: str, name: str) -> str:
     if state == "partitioned":
         return "it is partitioned"
     if state.startswith("undo"):
-        return f"it is on its way back: `wane partition undo {name}` goes on"
+        return f"its undo is unfinished: `wane partition undo {name}` goes on"
     how = "--split" if state.startswith("split") else "--accept"
     return f"it is half-way: `wane partition convert {name} {how}` goes on, `wane partition undo {name}` takes it back"
 
@@ -306,7 +306,7 @@ def _breaks(a: Anatomy, functions: list[str]) -> list[Break]:
                 f"ON CONFLICT ({key}, {a.time}), or check first",
             )
         )
-    for index in a.alone:
+    for index in a.unpartitioned_indexes:
         if not index.primary:
             columns = ", ".join(column or "…" for column in index.columns)
             breaks.append(

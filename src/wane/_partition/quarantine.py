@@ -93,7 +93,7 @@ class Quarantine:
         leaving.emit("moved", begun.partition, began)
         return Retiring(leaving.name, begun.partition, "moved", counts, "", destination, None, time.monotonic() - began)
 
-    def move_again(self, one: Retirement) -> Retiring:
+    def resume_move(self, one: Retirement) -> Retiring:
         """Finish a move that was interrupted."""
         assert one.place is not None
         return self.move(one, one.place, one.counts, one.along, time.monotonic())

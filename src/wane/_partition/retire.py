@@ -105,19 +105,19 @@ class _Months:
         with leaving.work.steps.journaling() as journal:
             begun = {one.partition: one for one in journal.retired(leaving.target.full, "detaching")}
         outcomes += [
-            self._alone(one.partition, partial(quarantine.move_again, one))
+            self._attempt(one.partition, partial(quarantine.resume_move, one))
             for one in quarantine.months()
             if one.drop_at is None
         ]
-        outcomes += [self._alone(one.partition, partial(detachment.go_on, one)) for one in begun.values()]
+        outcomes += [self._attempt(one.partition, partial(detachment.go_on, one)) for one in begun.values()]
         for leaf in self._due():
             if leaving.work.stop.is_set() or leaf.name in begun or self._only_covers(leaf):
                 continue
-            outcomes.append(self._alone(leaf.name, partial(self._begin, leaf)))
+            outcomes.append(self._attempt(leaf.name, partial(self._begin, leaf)))
         self._join_covers()
         return outcomes + (self._drop_due() if leaving.then is Retired.ARCHIVE else [])
 
-    def _alone(self, partition: str, work: Callable[[], Retiring]) -> Retiring:
+    def _attempt(self, partition: str, work: Callable[[], Retiring]) -> Retiring:
         """Run the work on one partition; report a StoreError as its outcome, so that it does not affect the others."""
         try:
             return work()
@@ -190,7 +190,7 @@ class _Months:
     def _drop_due(self) -> list[Retiring]:
         now, quarantine = self.leaving.now, Quarantine(self.leaving)
         return [
-            self._alone(one.partition, partial(quarantine.drop, one))
+            self._attempt(one.partition, partial(quarantine.drop, one))
             for one in quarantine.months()
             if one.drop_at is not None and one.drop_at <= now
         ]

@@ -23,7 +23,7 @@ from wane._partition.sql_steps import Note
 from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
 from wane._prune.binding import Bindings
-from wane._prune.gates import closed_gate
+from wane._prune.gates import append_only_gate, closed_gate
 from wane._rules.selection import Selection
 
 
@@ -80,7 +80,7 @@ class Leaving:
         """Report why nothing of the table may leave now; "" if it may."""
         target = self.target
         if target.declared is None or target.declared.append_only:
-            return f"{target.name} is append-only: only an explicit prune takes rows from it"
+            return append_only_gate(target.name)
         with self.work.store.transaction() as transaction:
             return closed_gate(Ledger.of(transaction).flags(), target.name, self.work.contract.sweep)
 

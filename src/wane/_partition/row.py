@@ -24,7 +24,7 @@ from wane._partition.work import PartitionWork
 from wane._prune.pace import Pace
 from wane._rules.queries import queries_of
 from wane.errors import TimedOut, WaneError
-from wane.events import nobody
+from wane.events import ignore_event
 
 _SECONDS = 2.0
 
@@ -54,8 +54,8 @@ def quarantined_row(
         if one.place is None:
             continue
         schema, name = split_name(one.place)
-        kept = replace(info, schema=schema, name=name)
-        if store.read(queries_of(store).key_text(kept, columns, key), _SECONDS):
+        quarantined = replace(info, schema=schema, name=name)
+        if store.read(queries_of(store).key_text(quarantined, columns, key), _SECONDS):
             reattach = pasted("partition", "retire", table, "--reattach", one.partition).strip("`")
             return QuarantinedRow(one.partition, one.place, one.drop_at, reattach)
     return None
@@ -65,7 +65,7 @@ def _read(store: Store, contract: Contract, settings: Partitioned, key: Mapping[
     steps = partitions_of(store)
     try:
         target = target_of(store, contract, settings)
-        work = PartitionWork(store, contract, steps, "", nobody, Pace.of(contract.sweep), threading.Event())
+        work = PartitionWork(store, contract, steps, "", ignore_event, Pace.of(contract.sweep), threading.Event())
         found = _Explained(Leaving.of(work, target, None))
         name = steps.partition_of(target.info, key)
         return None if name is None else found.explain(name)

@@ -40,9 +40,9 @@ class Converting(Steps):
             return
         if found is not None:
             if not found[1]:
-                raise StoreError(f"{a.schema}.{name} is in the way", "rename it")
-            self.store.alone(f"DROP INDEX CONCURRENTLY {qualified_name(a, name)}", PATIENCE_SECONDS)
-        self.store.alone(ddl.text, PATIENCE_SECONDS)
+                raise StoreError(f"{a.schema}.{name} already exists", "rename it")
+            self.store.dedicated_session(f"DROP INDEX CONCURRENTLY {qualified_name(a, name)}", PATIENCE_SECONDS)
+        self.store.dedicated_session(ddl.text, PATIENCE_SECONDS)
 
     def make_root(self, a: Anatomy, leaves: Sequence[tuple[str, Range]], note: Note, patience: LockPatience) -> None:
         """Create the partitioned table and its partitions in Wane's own schema, out of the application's sight."""
@@ -73,7 +73,7 @@ class Converting(Steps):
 
     def validate(self, a: Anatomy, upper: str) -> None:
         """Prove the bound for every row, while the application runs."""
-        self.store.alone(bound_statements(a, upper)[1].text, PATIENCE_SECONDS)
+        self.store.dedicated_session(bound_statements(a, upper)[1].text, PATIENCE_SECONDS)
 
     def swap(self, a: Anatomy, old: str, upper: str, note: Note, patience: LockPatience) -> None:
         """Replace the table by the partitioned one; raise ChangedMeanwhile if the table was changed since the plan."""
@@ -97,7 +97,7 @@ class Converting(Steps):
 
     def analyze(self, table: str) -> None:
         """Update the planner's statistics of a table that is partitioned now: autovacuum does not."""
-        self.store.alone(f"ANALYZE {table}", PATIENCE_SECONDS)
+        self.store.dedicated_session(f"ANALYZE {table}", PATIENCE_SECONDS)
 
     def discard(self, a: Anatomy, note: Note, patience: LockPatience) -> None:
         """Remove everything that was prepared for a swap."""
@@ -117,4 +117,4 @@ class Converting(Steps):
         """Drop the indexes that were built for a swap, concurrently."""
         for name in own_names(a.name)[:2]:
             if self._one(_INDEX, {"table": a.table, "schema": a.schema, "index": name}) is not None:
-                self.store.alone(f"DROP INDEX CONCURRENTLY {qualified_name(a, name)}", PATIENCE_SECONDS)
+                self.store.dedicated_session(f"DROP INDEX CONCURRENTLY {qualified_name(a, name)}", PATIENCE_SECONDS)

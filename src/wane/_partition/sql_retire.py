@@ -20,7 +20,7 @@ from wane._partition.anatomy import Anatomy, fitted, own_names, quote
 from wane._partition.records import MAX, MIN, Leaf, Range, quoted
 from wane._partition.sql_cover import Covering
 from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, doubled, read_leaves
-from wane._partition.statements import alone_name, qualified_name
+from wane._partition.statements import qualified_name, unpartitioned_name
 from wane._prune.dialects import row_taker
 from wane._rules.dependencies_postgres import require_same_effects
 from wane._rules.queries import queries_of
@@ -34,7 +34,8 @@ _OUTBOUND = "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclas
 _OUTBOUND_TO = f"{_OUTBOUND} AND confrelid = to_regclass(%(to)s)"
 
 _LOCKED = "10s"
-"""The longest that a partition may take to detach under a lock: PostgreSQL verifies that no foreign key refers to it."""
+"""The longest that a partition may take to detach under a lock: PostgreSQL verifies that no foreign key refers to
+it."""
 _UNMOVABLE = """
 SELECT c.relname::text, c.relkind = 'f' FROM pg_partition_tree(to_regclass(%(table)s)) AS part
 JOIN pg_class AS c ON c.oid = part.relid JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -173,7 +174,9 @@ class RetireSteps(Covering):
         if not found.pending and self.default_leaf(a.schema, a.name) is not None:
             return self.patiently(lambda transaction: self._detach_locked(transaction, a, leaf, range_), patience)
         how = "FINALIZE" if found.pending else "CONCURRENTLY"
-        self.store.alone(f"ALTER TABLE {a.table} DETACH PARTITION {qualified_name(a, leaf)} {how}", PATIENCE_SECONDS)
+        self.store.dedicated_session(
+            f"ALTER TABLE {a.table} DETACH PARTITION {qualified_name(a, leaf)} {how}", PATIENCE_SECONDS
+        )
         return True
 
     def _detach_locked(self, transaction: Transaction, a: Anatomy, leaf: str, range_: Range) -> bool:
@@ -290,9 +293,10 @@ class RetireSteps(Covering):
     ) -> int:
         """Move some rows that follow a partition's rows, or a stretch of them, to a side table; return how many.
 
-        `within`: the time column of the partition's rows, and its range, by which a follower that refers to that column
-        is searched in those of its own partitions alone. Rows that follow those (`below`, the deepest first, each with its side table) left before. What was inserted
-        since moves with them, under their locks: the foreign key's ON DELETE CASCADE would delete it.
+        `within`: the time column of the partition's rows, and its range, by which a follower that refers to that
+        column is searched in those of its own partitions alone. Rows that follow those (`below`, the deepest first,
+        each with its side table) left before. What was inserted since moves with them, under their locks: the
+        foreign key's ON DELETE CASCADE would delete it.
         """
         rows = rows_of(self.store)
         p = rows.parameters()
@@ -370,7 +374,7 @@ class RetireSteps(Covering):
         run(doubled(f"ALTER TABLE {quote(a.schema)}.{bare} RENAME TO {quote(leaf)}"), {})
         # A long name was shortened to make room for the mark; those that undoing asks for are known.
         asked = [*own_names(a.name), *(one.name for one in a.indexes)]
-        asked += [alone_name(leaf, number) for number in range(len(a.alone))]
+        asked += [unpartitioned_name(leaf, number) for number in range(len(a.unpartitioned_indexes))]
         was = {fitted(name, mark): name for name in asked}
         for (index,) in run(_INDEXES, {"table": qualified_name(a, leaf)}):
             if index.endswith(mark):

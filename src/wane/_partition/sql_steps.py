@@ -175,7 +175,7 @@ class Steps:
         p = rows.parameters()
         inside = rows.dialect.one_of(p, "states", rows.column(column), column, states) if states else "false"
         text = f"SELECT 1 FROM {rows.dialect.table(table)} AS t WHERE NOT ({inside})"
-        return self.store.estimate(p.statement(text))
+        return self.store.planner.estimate(p.statement(text))
 
     def patiently(self, work: Callable[[Transaction], R], patience: LockPatience) -> R:
         """Run one transaction whose locks are requested within a limit; retry on lock contention.

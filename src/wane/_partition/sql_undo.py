@@ -137,7 +137,7 @@ class GoingBack(Steps):
         wrong = []
         for table, name in waiting:
             try:
-                self.store.alone(f"ALTER TABLE {table} VALIDATE CONSTRAINT {quote(name)}", PATIENCE_SECONDS)
+                self.store.dedicated_session(f"ALTER TABLE {table} VALIDATE CONSTRAINT {quote(name)}", PATIENCE_SECONDS)
             except StoreError as problem:
                 wrong.append(f"{table}: {problem.message}")
         return wrong

@@ -62,7 +62,7 @@ def index_statements(a: Anatomy) -> list[tuple[str, Ddl]]:
     undoing."""
     if not a.extended:
         return []
-    key, alone, _ = own_names(a.name)
+    key, unpartitioned, _ = own_names(a.name)
     lock = f"SHARE UPDATE EXCLUSIVE on {a.table}: blocks neither reads nor writes"
     columns = ", ".join(quote(name) for name in [*a.key, a.time])
     return [
@@ -71,9 +71,9 @@ def index_statements(a: Anatomy) -> list[tuple[str, Ddl]]:
             Ddl(f"CREATE UNIQUE INDEX CONCURRENTLY {quote(key)} ON {a.table} ({columns})", lock, "the new primary key"),
         ),
         (
-            alone,
+            unpartitioned,
             Ddl(
-                f"CREATE UNIQUE INDEX CONCURRENTLY {quote(alone)} ON {a.table} {a.primary.tail}",
+                f"CREATE UNIQUE INDEX CONCURRENTLY {quote(unpartitioned)} ON {a.table} {a.primary.tail}",
                 lock,
                 "the old primary key, so that going back takes no time",
             ),
@@ -84,7 +84,7 @@ def index_statements(a: Anatomy) -> list[tuple[str, Ddl]]:
 def root_statements(a: Anatomy) -> Iterator[Ddl]:
     """Yield the statements of the partitioned table, empty, with everything that it can have before the swap."""
     root = root_name(a)
-    lock = "none that anybody waits for"
+    lock = "none that blocks"
     kinds = "DEFAULTS", "GENERATED", "STORAGE", "COMPRESSION", "COMMENTS", "CONSTRAINTS", "STATISTICS"
     like = " ".join(f"INCLUDING {kind}" for kind in kinds)
     yield Ddl(
@@ -165,14 +165,14 @@ def leaf_statements(a: Anatomy, root: str, name: str, range_: Range) -> Iterator
 
 def leaf_details(a: Anatomy, name: str) -> Iterator[str]:
     leaf = qualified_name(a, name)
-    for number, index in enumerate(a.alone):
-        yield f"CREATE UNIQUE INDEX {quote(alone_name(name, number))} ON {leaf} {index.tail}"
+    for number, index in enumerate(a.unpartitioned_indexes):
+        yield f"CREATE UNIQUE INDEX {quote(unpartitioned_name(name, number))} ON {leaf} {index.tail}"
     yield from _statistics(a, leaf)
     if a.replica_identity in ("f", "n"):
         yield f"ALTER TABLE {leaf} REPLICA IDENTITY {'FULL' if a.replica_identity == 'f' else 'NOTHING'}"
 
 
-def alone_name(leaf: str, number: int) -> str:
+def unpartitioned_name(leaf: str, number: int) -> str:
     """Return the name of one partition's index for a unique key that only partitions can have."""
     return fitted(leaf, f"_u{number}")
 
@@ -228,7 +228,7 @@ def swap_statements(a: Anatomy, old: str, upper: str) -> Iterator[str]:
     yield from _identity(a)
     yield from own_sequences(a)
     yield from trigger_statements(a.triggers, a.table)
-    for key in a.kept_keys:
+    for key in a.retained_keys:
         yield from key_statements(key.table, key.name, key.definition, key.comment, partitioned=key.partitioned)
     yield from view_statements(a.views)
 
@@ -353,10 +353,10 @@ def _dress_back(a: Anatomy, now: Standing, *, original: bool) -> Iterator[str]:
 def _keys_back(a: Anatomy, base: str, indexes: Mapping[str, str], *, original: bool) -> Iterator[str]:
     primary = quote(a.primary.constraint or a.primary.name)
     current = quote(indexes[a.primary.constraint or a.primary.name])
-    alone = [own_names(a.name)[1] if original else alone_name(base, 0)] if a.extended else []
+    unpartitioned = [own_names(a.name)[1] if original else unpartitioned_name(base, 0)] if a.extended else []
     if a.extended:
         yield f"ALTER TABLE {a.table} DROP CONSTRAINT {current}"
-        yield f"ALTER TABLE {a.table} ADD CONSTRAINT {primary} PRIMARY KEY USING INDEX {quote(alone[0])}"
+        yield f"ALTER TABLE {a.table} ADD CONSTRAINT {primary} PRIMARY KEY USING INDEX {quote(unpartitioned[0])}"
     else:
         yield f"ALTER TABLE {a.table} RENAME CONSTRAINT {current} TO {primary}"
     if a.primary.constraint_comment is not None:
@@ -369,11 +369,11 @@ def _keys_back(a: Anatomy, base: str, indexes: Mapping[str, str], *, original: b
             yield f"ALTER TABLE {a.table} RENAME CONSTRAINT {quote(at_base)} TO {quote(name)}"
         else:
             yield f"ALTER INDEX {qualified_name(a, at_base)} RENAME TO {quote(name)}"
-    for number, index in enumerate([] if original else a.alone):
+    for number, index in enumerate([] if original else a.unpartitioned_indexes):
         if index.primary:
             continue
         if index.constraint is not None:
-            using = quote(alone_name(base, number))
+            using = quote(unpartitioned_name(base, number))
             yield f"ALTER TABLE {a.table} ADD CONSTRAINT {quote(index.constraint)} UNIQUE USING INDEX {using}"
         else:
-            yield f"ALTER INDEX {qualified_name(a, alone_name(base, number))} RENAME TO {quote(index.name)}"
+            yield f"ALTER INDEX {qualified_name(a, unpartitioned_name(base, number))} RENAME TO {quote(index.name)}"

@@ -69,7 +69,7 @@ class PartitionWork:
             )
         if change.kind == "undo":
             raise PartitionError(
-                f"{target.name} is on its way back", f"`wane partition undo {name}` finishes that first"
+                f"the undo of {target.name} is unfinished", f"finish it first: `wane partition undo {name}`"
             )
         if change.kind == "split" and not splitting:
             raise PartitionError(

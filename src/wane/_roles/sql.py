@@ -333,7 +333,7 @@ class RolePlanner:
                 continue
             whom = _quote(role) if role else "PUBLIC"
             text = f"REVOKE {privilege} ON TABLE {_quote(schema)}.{_quote(table)} FROM {whom}"
-            statements.append(RoleStatement(text, f"{role or 'everybody'} needs no {privilege} there", done=False))
+            statements.append(RoleStatement(text, f"{role or 'PUBLIC'} needs no {privilege} there", done=False))
         return statements
 
 

@@ -12,11 +12,10 @@ from datetime import timedelta
 
 from wane._contract.model import Age, Expiry, Orphans, ToColdTier
 from wane._db.postgres.catalog import OWN_SCHEMA
-from wane._db.postgres.literal import literal
-from wane._db.postgres.plpgsql import dollars
+from wane._db.postgres.plpgsql import dollars, literal
 from wane._db.schema import TableInfo, qualified
 from wane._db.statement import Dialect, Statement
-from wane._prune.sql_cold_tier import LOCK_SPACE, months
+from wane._prune.sql_cold_tier import LOCK_SPACE, holds, months
 from wane._rules.selection import follower_paths
 from wane._sqlfunctions.take import TakeFunction, TakeWriter
 from wane._sqlfunctions.words import dynamic, interval, wrong
@@ -57,26 +56,26 @@ class _MoveWriter(TakeWriter):
 
     def declared(self) -> list[str]:
         arrays = [f"wane_m{number} text[];" for number in range(self.width)]
-        places = [f"wane_h{number} text[];" for number in range(len(self.tables))]
-        return [*super().declared(), *arrays, *places, "wane_month record;"]
+        targets = [f"wane_h{number} text[];" for number in range(len(self.tables))]
+        return [*super().declared(), *arrays, *targets, "wane_month record;"]
 
     def take_chosen(self) -> str:
         """Write what `PostgresRowTaker.take_chosen` does, month by month."""
-        return self._monthly("\n".join(self.taking_of("m")))
+        return self._monthly("\n".join(self.take_lines("m")))
 
     def some_followers(self) -> str:
         """Write what `PostgresRowTaker.take_some_followers` does."""
         return self._monthly(super().some_followers())
 
     def change(
-        self, statement: Statement, name: str, table: TableInfo, keys: str, limit: str = "wane_look"
+        self, statement: Statement, name: str, table: TableInfo, keys: str, limit: str = "wane_chunk"
     ) -> list[str]:
-        place = f"wane_h{self.tables.index(table)}"
+        target = f"wane_h{self.tables.index(table)}"
         text, variables = dynamic(statement, self.variables(keys, limit))
         using = f" USING {', '.join(variables)}" if variables else ""
         moving = (
-            f"EXECUTE 'WITH gone AS (' || {literal(text)} || ' RETURNING ' || {place}[2] || ') INSERT INTO ' || {place}[1]"
-            f" || ' (' || {place}[2] || ') SELECT ' || {place}[2] || ' FROM gone'{using};"
+            f"EXECUTE 'WITH gone AS (' || {literal(text)} || ' RETURNING ' || {target}[2] || ') INSERT INTO ' || {target}[1]"
+            f" || ' (' || {target}[2] || ') SELECT ' || {target}[2] || ' FROM gone'{using};"
         )
         return [moving, "GET DIAGNOSTICS wane_gone = ROW_COUNT;", self.count(name)]
 
@@ -88,7 +87,7 @@ class _MoveWriter(TakeWriter):
         names = [f"o{number}" for number in range(self.width)]
         arrays = ", ".join(f"array_agg(d.{name}) AS {name}" for name in names)
         chosen = " ".join(f"wane_m{number} := wane_month.{name};" for number, name in enumerate(names))
-        places = "\n".join(
+        targets = "\n".join(
             f"  wane_h{number} := {OWN_SCHEMA}.sql_shelf({literal(_quoted(table))}, {literal(qualified(table))},"
             f" {literal(action.schema)}, {literal(table.name)} || '_' || replace(wane_month.month, '-', ''),"
             f" {literal(self._key(table))}::text[]);"
@@ -97,7 +96,7 @@ class _MoveWriter(TakeWriter):
         return f"""\
 FOR wane_month IN SELECT d.month, {arrays} FROM ({months_of}) AS d({", ".join([*names, "month"])}) GROUP BY d.month ORDER BY d.month LOOP
   {chosen}
-{places}
+{targets}
 {take}
 END LOOP;"""
 
@@ -113,57 +112,62 @@ def shelf_function() -> str:
     """
     body = f"""\
 DECLARE
-  place text := format('%I.%I', wane_schema, wane_name);
-  said text := 'wane: ' || wane_reported;
+  target text := format('%I.%I', wane_schema, wane_name);
+  comment text := 'wane: ' || wane_reported;
   reader text;
   one record;
 BEGIN
-  -- From here on nobody changes the table's columns: what is copied is all there is.
+  -- From here on no transaction changes the table's columns: what is copied is all there is.
   EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', wane_source);
-  IF to_regclass(place) IS NULL THEN
+  IF to_regclass(target) IS NULL THEN
     PERFORM pg_advisory_xact_lock({LOCK_SPACE}, hashtext(wane_schema || '.' || wane_name));
   END IF;
-  IF to_regclass(place) IS NULL THEN
+  IF to_regclass(target) IS NULL THEN
     IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace AS n WHERE n.nspname = wane_schema) THEN
       EXECUTE format('CREATE SCHEMA IF NOT EXISTS %I', wane_schema);
     END IF;
-    EXECUTE format('CREATE TABLE %s (%s)', place, (
+    EXECUTE format('CREATE TABLE %s (%s)', target, (
       SELECT string_agg(format('%I %s', a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum)
       FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass(wane_source) AND a.attnum > 0 AND NOT a.attisdropped));
-    EXECUTE format('COMMENT ON TABLE %s IS %L', place, said);
+    EXECUTE format('COMMENT ON TABLE %s IS %L', target, comment);
     FOR reader IN SELECT DISTINCT acl.grantee::regrole::text FROM pg_catalog.pg_namespace AS n, aclexplode(n.nspacl) AS acl
       WHERE n.nspname = wane_schema AND acl.privilege_type = 'USAGE' AND acl.grantee <> 0
         AND acl.grantee <> (SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user)
     LOOP
-      EXECUTE format('GRANT SELECT ON %s TO %s', place, reader);
+      EXECUTE format('GRANT SELECT ON %s TO %s', target, reader);
     END LOOP;
     IF cardinality(wane_key) > 0 THEN
-      EXECUTE format('CREATE INDEX ON %s (%s)', place, (SELECT string_agg(quote_ident(k), ', ' ORDER BY n) FROM unnest(wane_key) WITH ORDINALITY AS u(k, n)));
+      EXECUTE format('CREATE INDEX ON %s (%s)', target, (SELECT string_agg(quote_ident(k), ', ' ORDER BY n) FROM unnest(wane_key) WITH ORDINALITY AS u(k, n)));
     END IF;
   ELSE
-    IF obj_description(to_regclass(place), 'pg_class') <> said THEN
-      {wrong("format('%s is not the place of rows of %s: its comment says %L', place, wane_reported, obj_description(to_regclass(place), 'pg_class'))", "'rename it, so that a new one is made; nothing was moved'")}
+    IF obj_description(to_regclass(target), 'pg_class') <> comment THEN
+      {wrong("format('%s does not hold rows of %s: its comment says %L', target, wane_reported, obj_description(to_regclass(target), 'pg_class'))", "'rename it, so that a new one is made; nothing was moved'")}
     END IF;
     FOR one IN SELECT cold.attname AS name, pg_catalog.format_type(cold.atttypid, cold.atttypmod) AS kind,
         pg_catalog.format_type(hot.atttypid, hot.atttypmod) AS wanted
       FROM pg_catalog.pg_attribute AS cold LEFT JOIN pg_catalog.pg_attribute AS hot
         ON hot.attrelid = to_regclass(wane_source) AND hot.attname = cold.attname AND hot.attnum > 0 AND NOT hot.attisdropped
-      WHERE cold.attrelid = to_regclass(place) AND cold.attnum > 0 AND NOT cold.attisdropped
+      WHERE cold.attrelid = to_regclass(target) AND cold.attnum > 0 AND NOT cold.attisdropped
     LOOP
-      IF one.wanted IS DISTINCT FROM one.kind THEN
-        {wrong("format('%s.%s %s, and %s has it as %s', wane_reported, one.name, CASE WHEN one.wanted IS NULL THEN 'is gone' ELSE 'is ' || one.wanted || ' now' END, place, one.kind)", "'nothing was moved; rename that table, so that a new one is made, or change its column'")}
+      IF one.wanted IS NULL OR one.wanted = one.kind OR {holds("one.kind", "one.wanted")} THEN
+        CONTINUE;
+      END IF;
+      IF {holds("one.wanted", "one.kind")} THEN
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN %I TYPE %s', target, one.name, one.wanted);
+      ELSE
+        {wrong("format('%s.%s is %s now, and %s has it as %s: no column holds both', wane_reported, one.name, one.wanted, target, one.kind)", "'nothing was moved; rename that table, so that a new one is made, or change its column'")}
       END IF;
     END LOOP;
     FOR one IN SELECT hot.attname AS name, pg_catalog.format_type(hot.atttypid, hot.atttypmod) AS kind FROM pg_catalog.pg_attribute AS hot
       WHERE hot.attrelid = to_regclass(wane_source) AND hot.attnum > 0 AND NOT hot.attisdropped
         AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute AS cold
-          WHERE cold.attrelid = to_regclass(place) AND cold.attname = hot.attname AND cold.attnum > 0 AND NOT cold.attisdropped)
+          WHERE cold.attrelid = to_regclass(target) AND cold.attname = hot.attname AND cold.attnum > 0 AND NOT cold.attisdropped)
       ORDER BY hot.attnum
     LOOP
-      EXECUTE format('ALTER TABLE %s ADD COLUMN %I %s', place, one.name, one.kind);
+      EXECUTE format('ALTER TABLE %s ADD COLUMN %I %s', target, one.name, one.kind);
     END LOOP;
   END IF;
-  RETURN ARRAY[place, (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_catalog.pg_attribute AS a
+  RETURN ARRAY[target, (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_catalog.pg_attribute AS a
     WHERE a.attrelid = to_regclass(wane_source) AND a.attnum > 0 AND NOT a.attisdropped)];
 END"""
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wane._db.postgres.catalog import OWN_SCHEMA
-from wane._db.postgres.literal import literal
+from wane._db.postgres.plpgsql import literal
 from wane._sqlfunctions.words import plpgsql
 
 HEALTH_FUNCTION = "fn_retention_health"

@@ -22,6 +22,7 @@ from wane._contract.settings import EventSettings
 from wane._db import Store
 from wane._keeper import Keeper
 from wane._prune.gates import flag_name
+from wane._prune.sql_outbox import locate
 from wane._rules.selection import Selection
 from wane.errors import BindError, StoreError, WaneError, WrongArgument
 from wane.observe._binding import bind_tables
@@ -164,7 +165,7 @@ class _Offers:
         if events.outbox is None:
             return events
         name = TableName.parse(events.outbox.table)
-        return replace(events, outbox=replace(events.outbox, table=str(self.keeper.store.locate(name))))
+        return replace(events, outbox=replace(events.outbox, table=str(locate(self.keeper.store, name))))
 
     def _by_rule(self, table: Table, rule: Rule) -> ByRule:
         kind = "mark" if isinstance(rule.action, Mark) else "prune"

@@ -7,7 +7,7 @@ import re
 from wane._contract.names import TableName
 from wane._contract.settings import EventSettings, OutboxSettings
 from wane._db.postgres.catalog import OWN_SCHEMA
-from wane._db.postgres.literal import literal
+from wane._db.postgres.plpgsql import literal
 from wane._db.statement import Dialect
 
 _WORD = re.compile(r"\{([a-z_]+)\}")
@@ -57,8 +57,8 @@ def _among(tables: bool | tuple[str, ...]) -> str:
 
 def _insert(outbox: OutboxSettings) -> str:
     """Write the INSERT as a text with untyped literals, which PostgreSQL converts to each column's type."""
-    place = TableName.parse(outbox.table)
-    table = ".".join(Dialect.quote(one) for one in (place.schema, place.name) if one is not None)
+    name = TableName.parse(outbox.table)
+    table = ".".join(Dialect.quote(one) for one in (name.schema, name.name) if one is not None)
     columns = ", ".join(Dialect.quote(column) for column, _ in outbox.columns)
     text = (
         f"INSERT INTO {table} ({columns}) VALUES (".replace("%", "%%") + ", ".join(["%L"] * len(outbox.columns)) + ")"

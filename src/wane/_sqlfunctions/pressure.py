@@ -11,8 +11,7 @@ from functools import partial
 
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.dialect import PostgresDialect
-from wane._db.postgres.literal import literal
-from wane._db.postgres.plpgsql import dollars, plain
+from wane._db.postgres.plpgsql import dollars, literal, plain
 from wane._db.postgres.settings import SAFE_SETTINGS, function_settings
 from wane._db.schema import PRESSURE_COLUMNS, PRESSURE_FUNCTION, PRESSURE_VIEW, TableInfo
 from wane._db.statement import NOW, Parameters
@@ -23,7 +22,7 @@ from wane._rules.selection import Selection
 from wane._sqlfunctions.words import relative_to
 from wane.errors import WrongArgument
 
-KEPT_FUNCTIONS = (PRESSURE_FUNCTION, "sql_estimate")
+REPLACED_FUNCTIONS = (PRESSURE_FUNCTION, "sql_estimate")
 """The view depends on these, so they are replaced in place."""
 
 _VARIABLE_NOW = "wane_now"
@@ -112,7 +111,7 @@ END"""
 
     def _table(self, one: ProbedTable) -> list[str]:
         probes = self._probes()
-        rows = self._query(lambda p: probes.count(p, one.info, self.most, alone=one.alone))
+        rows = self._query(lambda p: probes.count(p, one.info, self.most, without_children=one.without_children))
         lines = [
             (
                 f"  wane_tbl := {literal(str(one.name))}; wane_rows := NULL; wane_rows_exactness := NULL;"

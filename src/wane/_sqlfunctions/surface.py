@@ -10,8 +10,7 @@ from datetime import timedelta
 from wane._contract.model import ToColdTier
 from wane._contract.settings import EventSettings
 from wane._db.postgres.catalog import OWN_SCHEMA
-from wane._db.postgres.literal import literal
-from wane._db.postgres.plpgsql import dollars
+from wane._db.postgres.plpgsql import dollars, literal
 from wane._db.postgres.settings import SEARCH_PATH
 from wane._db.schema import PRESSURE_VIEW
 from wane._rules.probes import ProbedTable
@@ -23,7 +22,7 @@ from wane._sqlfunctions.cold_tier import (
 )
 from wane._sqlfunctions.health import HEALTH_FUNCTION, health_function
 from wane._sqlfunctions.outbox import EVENT_VARIABLES, event_statements
-from wane._sqlfunctions.pressure import KEPT_FUNCTIONS, pressure_statements
+from wane._sqlfunctions.pressure import REPLACED_FUNCTIONS, pressure_statements
 from wane._sqlfunctions.take import TakeFunction, take_function
 from wane._sqlfunctions.webhooks import (
     AUDITS_VIEW,
@@ -99,9 +98,9 @@ def install_statements(surface: Surface) -> list[str]:
     functions += [*pressure_statements(surface.tables, surface.counted_rows), health_function()]
     stamp = literal(STAMP + surface.fingerprint)
     # Functions that are replaced, rather than dropped, retain the rights granted on them.
-    kept = [*public, *KEPT_FUNCTIONS, PRESSURE_VIEW, *([AUDITS_VIEW] if view else [])]
+    staying = [*public, *REPLACED_FUNCTIONS, PRESSURE_VIEW, *([AUDITS_VIEW] if view else [])]
     # A view may still depend on a function that is no longer needed, until the view is replaced.
-    return [_PATH, _drop(kept), *functions, *view, _drop(kept), _stamp(stamp, public)]
+    return [_PATH, _drop(staying), *functions, *view, _drop(staying), _stamp(stamp, public)]
 
 
 def _function_text(take: TakeFunction) -> str:
@@ -114,8 +113,8 @@ def uninstall_statements() -> list[str]:
     return [_drop([])]
 
 
-def _drop(kept: Sequence[str]) -> str:
-    like, names = literal(STAMP + "%"), literal(list(kept))
+def _drop(staying: Sequence[str]) -> str:
+    like, names = literal(STAMP + "%"), literal(list(staying))
     body = f"""\
 DECLARE one text;
 BEGIN
@@ -192,19 +191,19 @@ BEGIN
 END"""
     older = f"""\
 BEGIN
-  IF wane_moment IS NULL THEN
+  IF wane_at IS NULL THEN
     {wrong("'older_than is NULL: no threshold, no deletion'")}
   END IF;
-  IF NOT isfinite(wane_moment) OR wane_moment < timestamptz 'epoch' OR wane_moment >= timestamptz '2200-01-01 00:00:00+00' THEN
-    {wrong("format('older_than is not a plausible time: %s', wane_moment)", "'unix seconds are not milliseconds'")}
+  IF NOT isfinite(wane_at) OR wane_at < timestamptz 'epoch' OR wane_at >= timestamptz '2200-01-01 00:00:00+00' THEN
+    {wrong("format('older_than is not a plausible time: %s', wane_at)", "'unix seconds are not milliseconds'")}
   END IF;
-  IF wane_moment > clock_timestamp() + interval '1 minute' THEN
-    {wrong("format('older_than is in the future: %s', wane_moment)", "'no row can be that old yet'")}
+  IF wane_at > clock_timestamp() + interval '1 minute' THEN
+    {wrong("format('older_than is in the future: %s', wane_at)", "'no row can be that old yet'")}
   END IF;
-  IF wane_floor > interval '0' AND wane_moment > clock_timestamp() - wane_floor THEN
+  IF wane_floor > interval '0' AND wane_at > clock_timestamp() - wane_floor THEN
     {wrong("format('older_than is under the floor of %s', wane_floor)")}
   END IF;
-  RETURN wane_moment;
+  RETURN wane_at;
 END"""
     return [
         plpgsql("sql_timestamp", "instant timestamptz", instant, returns="text"),
@@ -221,7 +220,7 @@ END"""
             run,
         ),
         plpgsql("sql_limit", "wane_limit integer, wane_most integer", limit, returns="integer"),
-        plpgsql("sql_older_than", "wane_moment timestamptz, wane_floor interval", older, returns="timestamptz"),
+        plpgsql("sql_older_than", "wane_at timestamptz, wane_floor interval", older, returns="timestamptz"),
     ]
 
 

@@ -15,8 +15,7 @@ from wane._contract.model import Cap, Expiry, Rule
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.dialect import PostgresDialect
 from wane._db.postgres.gate import ENTER, gates
-from wane._db.postgres.literal import literal
-from wane._db.postgres.plpgsql import Variables, dollars, plain
+from wane._db.postgres.plpgsql import Variables, dollars, literal, plain
 from wane._db.postgres.settings import SAFE_SETTINGS, function_settings
 from wane._db.schema import TableInfo
 from wane._db.statement import NOW, Slot, Statement, TimeSlot
@@ -47,7 +46,7 @@ _ISOLATED = """\
       MESSAGE = format('the transaction is %s: it would not see what others committed since it began', current_setting('transaction_isolation')),
       HINT = 'prune in a READ COMMITTED transaction';
   END IF;"""
-_KEPT = "a trigger or a rule on the table keeps rows from leaving; nothing was changed"
+_TRIGGER_HINT = "a trigger or a rule on the table keeps rows from leaving; nothing was changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +88,14 @@ class TakeWriter:
         self.width = len(self.selection.key)
         self.position = range(len(Walk(self.rows, self.selection).names))
 
-    def write(self, statement: Statement, keys: str = "k", limit: str = "wane_look") -> str:
+    def write(self, statement: Statement, keys: str = "k", limit: str = "wane_chunk") -> str:
         """Return a statement's text with the function's variables in its slots.
 
         `keys` is the letter of the arrays with the keys: `k` for candidates, `c` for chosen rows.
         """
         return plain(statement, self.variables(keys, limit))
 
-    def variables(self, keys: str, limit: str = "wane_look") -> Variables:
+    def variables(self, keys: str, limit: str = "wane_chunk") -> Variables:
         """Return what writes a slot as a variable of the function."""
         return partial(_variable, keys, limit)
 
@@ -107,20 +106,20 @@ class TakeWriter:
         computed = [f"  wane_{name} := {text};" for name, (_, text) in variables.items()]
         deciding = cutoff(rule, NOW)
         if deciding is not None:
-            computed.insert(0, f"  wane_moment := wane_now + {interval(deciding.offset)};")
+            computed.insert(0, f"  wane_at := wane_now + {interval(deciding.offset)};")
         name = literal(str(self.selection.name))
         body = f"""\
 #variable_conflict use_variable
 DECLARE
   wane_began timestamptz := clock_timestamp();
   wane_clock timestamptz;
-  wane_moment timestamptz;
+  wane_at timestamptz;
   wane_counts jsonb := jsonb_build_object({name}, 0);
   wane_all bigint := wane_most;
   wane_total bigint := 0;
   wane_take bigint;
-  wane_room bigint;
-  wane_look bigint;
+  wane_rows_left bigint;
+  wane_chunk bigint;
   wane_left bigint;
   wane_own bigint := 0;
   wane_sum bigint := 0;
@@ -145,7 +144,7 @@ BEGIN
 {chr(10).join(computed)}
 {self._scopes()}
 {self._require_bound()}
-  RETURN {OWN_SCHEMA}.sql_record(wane_kind, {name}, wane_rule, wane_inputs, wane_counts, wane_total, wane_moment, wane_clock, wane_began);
+  RETURN {OWN_SCHEMA}.sql_record(wane_kind, {name}, wane_rule, wane_inputs, wane_counts, wane_total, wane_at, wane_clock, wane_began);
 END"""
         return f"CREATE FUNCTION {self.take.name}({_PARAMETERS}) RETURNS jsonb\nLANGUAGE plpgsql\n{SETTINGS}\nAS {dollars(body)}"
 
@@ -175,7 +174,7 @@ END"""
         }
         if self.selection.longer is not None:
             kind, text = window_now(aged.time)
-            variables[f"{aged.time.unit.value}_window_now"] = kind, text.replace("wane_moment", "wane_now")
+            variables[f"{aged.time.unit.value}_window_now"] = kind, text.replace("wane_at", "wane_now")
         return variables
 
     def _require_bound(self) -> str:
@@ -249,10 +248,10 @@ END"""
         return f"""\
   wane_own := 0;
   FOR wane_try IN 1..{MOST_LOST} LOOP
-    wane_look := wane_take - wane_own;
+    wane_chunk := wane_take - wane_own;
     {self.write(take)} INTO {targets};
     {self.count(str(self.selection.name))}
-    EXIT WHEN wane_found < wane_look OR wane_own >= wane_take;
+    EXIT WHEN wane_found < wane_chunk OR wane_own >= wane_take;
   END LOOP;"""
 
     def _locked(self, *, skip: bool) -> str:
@@ -261,17 +260,17 @@ END"""
         return f"""\
   wane_own := 0; wane_sum := 0; wane_lost := 0; wane_followers := {paths};
   LOOP
-    wane_room := wane_most - wane_sum;
-    wane_look := least(wane_take - wane_own, greatest(1, trunc(wane_room / (1 + wane_followers))::bigint));
-    EXIT WHEN wane_room <= 0 OR wane_look <= 0 OR wane_lost > {MOST_LOST};
+    wane_rows_left := wane_most - wane_sum;
+    wane_chunk := least(wane_take - wane_own, greatest(1, trunc(wane_rows_left / (1 + wane_followers))::bigint));
+    EXIT WHEN wane_rows_left <= 0 OR wane_chunk <= 0 OR wane_lost > {MOST_LOST};
     wane_whole := wane_whole OR wane_sum > 0;
     wane_taken := 0;
-{self._look(skip=skip)}
-    EXIT WHEN wane_found < wane_look AND wane_left >= 0;
+{self._find(skip=skip)}
+    EXIT WHEN wane_found < wane_chunk AND wane_left >= 0;
     IF wane_taken > 0 THEN wane_followers := wane_sum::float8 / wane_own - 1; ELSE wane_lost := wane_lost + 1; END IF;
   END LOOP;"""
 
-    def _look(self, *, skip: bool) -> str:
+    def _find(self, *, skip: bool) -> str:
         """Write what `RowTaker._lock_and_take` does."""
         assert self.rule.lock is not None
         assert self.rule.lock_unlocked is not None
@@ -337,7 +336,7 @@ END"""
         emptied = " ".join(f"wane_c{number} := '{{}}';" for number in range(self.width))
         chosen = " ".join(f"wane_c{n} := array_append(wane_c{n}, wane_row.o{n});" for n in range(self.width))
         return f"""\
-    wane_left := wane_room; wane_some := false; {emptied}
+    wane_left := wane_rows_left; wane_some := false; {emptied}
     IF wane_k0 IS NOT NULL THEN
       FOR wane_row IN SELECT * FROM ({still}) AS d({outputs}) LOOP
         wane_left := wane_left - 1 - wane_row.followers;
@@ -354,38 +353,38 @@ END"""
             return ""
         closings = _closing(closing_followers(self.rows, self.selection))
         locks = [*closings, *(re.sub(r"^SELECT ", "PERFORM ", one) + ";" for one in rows)]
-        kept = " ".join(f"wane_k{n} := wane_c{n};" for n in range(self.width))
+        keys = " ".join(f"wane_k{n} := wane_c{n};" for n in range(self.width))
         return f"""\
     IF cardinality(wane_c0) > 0 THEN
       {" ".join(locks)}
-      wane_fits := wane_left >= 0; {kept}
+      wane_fits := wane_left >= 0; {keys}
 {self._choose()}
       IF NOT wane_fits THEN wane_left := -1; END IF;
     END IF;"""
 
-    def _collect(self, statement: Statement, places: Sequence[str] = ()) -> str:
+    def _collect(self, statement: Statement, positions: Sequence[str] = ()) -> str:
         """Write the query that reads keys into the arrays."""
         names = [f"o{number}" for number in range(self.width)]
-        arrays = ", ".join(f"array_agg(c.{name})" for name in [*names, *places])
+        arrays = ", ".join(f"array_agg(c.{name})" for name in [*names, *positions])
         targets = ", ".join(
-            [*(f"wane_k{number}" for number in range(self.width)), *(f"wane_{name}" for name in places)]
+            [*(f"wane_k{number}" for number in range(self.width)), *(f"wane_{name}" for name in positions)]
         )
-        return f"SELECT {arrays} INTO {targets} FROM ({self.write(statement)}) AS c({', '.join([*names, *places])});"
+        return f"SELECT {arrays} INTO {targets} FROM ({self.write(statement)}) AS c({', '.join([*names, *positions])});"
 
     def take_chosen(self) -> str:
         """Write what `RowTaker.take_chosen` does."""
-        return "\n".join(self.taking_of("c"))
+        return "\n".join(self.take_lines("c"))
 
-    def taking_of(self, keys: str) -> list[str]:
+    def take_lines(self, keys: str) -> list[str]:
         """Write the statements that take the rows whose keys are in the arrays of this letter."""
         selection = self.selection
         lines = []
         for one in self.rule.followers:
             lines += self.change(one.take, one.name, one.table, keys)
             if one.path[-1].has_delete_triggers:
-                kept = self.write(one.remaining, keys)
+                remaining = self.write(one.remaining, keys)
                 message = f"{one.name}: rows were to leave with rows of {selection.name}, but the database kept some"
-                lines.append(f"IF EXISTS ({kept}) THEN {_raise(literal(message))} END IF;")
+                lines.append(f"IF EXISTS ({remaining}) THEN {_raise(literal(message))} END IF;")
         lines += self.change(self.rule.take, str(selection.name), selection.table, keys)
         message = (
             f"format('%s: %s rows were due and locked, but the database took %s',"
@@ -396,7 +395,7 @@ END"""
 
     def some_followers(self) -> str:
         """Write what `RowTaker.take_some_followers` does."""
-        lines = ["wane_left := wane_room;"]
+        lines = ["wane_left := wane_rows_left;"]
         for one in self.rule.followers:
             change = self._some_of(one)
             lines += ["IF wane_left > 0 THEN", *change, "wane_left := wane_left - wane_gone;", "END IF;"]
@@ -405,7 +404,7 @@ END"""
         still = " OR ".join(f"EXISTS ({self.write(one.remaining, 'c')})" for one in others)
         if still:
             due = self.write(self.rule.recheck, "c")
-            lines.append(f"IF wane_left = wane_room AND ({still}) AND EXISTS ({due}) THEN {_raise(stays)} END IF;")
+            lines.append(f"IF wane_left = wane_rows_left AND ({still}) AND EXISTS ({due}) THEN {_raise(stays)} END IF;")
         return "\n".join(lines)
 
     def _some_of(self, one: FollowerStatements) -> list[str]:
@@ -425,7 +424,7 @@ END"""
         return max((len(self.rows.identity(one.path[-1])) for one in self.rule.followers if one.childless), default=0)
 
     def change(
-        self, statement: Statement, name: str, table: TableInfo, keys: str, limit: str = "wane_look"
+        self, statement: Statement, name: str, table: TableInfo, keys: str, limit: str = "wane_chunk"
     ) -> list[str]:
         """Write the statements that take rows of a table, and count them under a name."""
         del table
@@ -449,7 +448,12 @@ def _variable(keys: str, limit: str, slot: Slot) -> str:
     kind, _, number = slot.name.rpartition("_")
     if number.isdigit():
         return f"wane_{letters[kind]}{number}"
-    known = {"limit": limit, "follower_limit": "wane_room", QUEUE.name: "wane_queue", SCOPES.name: str(MOST_SCOPES)}
+    known = {
+        "limit": limit,
+        "follower_limit": "wane_rows_left",
+        QUEUE.name: "wane_queue",
+        SCOPES.name: str(MOST_SCOPES),
+    }
     return known[slot.name]
 
 
@@ -466,4 +470,4 @@ def _closing(closings: Sequence[Closing], closed: str = "") -> list[str]:
 
 
 def _raise(message: str) -> str:
-    return f"RAISE EXCEPTION USING MESSAGE = {message}, HINT = {literal(_KEPT)};"
+    return f"RAISE EXCEPTION USING MESSAGE = {message}, HINT = {literal(_TRIGGER_HINT)};"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from wane._db.postgres.catalog import OWN_SCHEMA
-from wane._db.postgres.literal import literal
+from wane._db.postgres.plpgsql import literal
 from wane._rules.selection import BoundComparison, BoundCondition, BoundFollower, Selection
 from wane._sqlfunctions.take import QUEUE, TakeFunction
 from wane._sqlfunctions.words import interval, plpgsql, table_of, wrong

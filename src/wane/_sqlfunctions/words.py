@@ -24,10 +24,10 @@ PINNED = function_settings({"search_path": SEARCH_PATH})
 
 
 def bounds(column: Column, time: Time, *, inclusive: bool) -> dict[str, tuple[str, str]]:
-    """Return the variables that a column is compared with: their types, and how each follows from `wane_moment`.
+    """Return the variables that a column is compared with: their types, and how each follows from `wane_at`.
 
-    They are the bounds of `wane._db.timestamps`, in SQL. Wall-clock times of a zone whose clocks change are refused: SQL
-    cannot decide which of two equal hours is meant as that module does.
+    They are the bounds of `wane._db.timestamps`, in SQL. Wall-clock times of a zone whose clocks change are refused:
+    SQL cannot decide which of two equal hours is meant as that module does.
     """
     if time.zone not in _ZONES:
         raise WrongArgument(
@@ -35,14 +35,14 @@ def bounds(column: Column, time: Time, *, inclusive: bool) -> dict[str, tuple[st
             "prune this rule from Python or from the command line",
         )
     if time.unit in PER_SECOND:
-        number = f"extract(epoch FROM wane_moment) * {PER_SECOND[time.unit]}"
+        number = f"extract(epoch FROM wane_at) * {PER_SECOND[time.unit]}"
         if column.type in ("smallint", "integer", "bigint") or column.type.startswith(("text", "character varying")):
             return {"cutoff": ("bigint", f"{'floor' if inclusive else 'ceil'}({number})")}
         return {"cutoff": ("numeric", number)}
-    wall = "wane_moment AT TIME ZONE 'UTC'"
+    wall = "wane_at AT TIME ZONE 'UTC'"
     if time.unit is Unit.NATIVE:
         if time.zone is None:
-            return {"cutoff": ("timestamptz", "wane_moment")}
+            return {"cutoff": ("timestamptz", "wane_at")}
         return {"cutoff": ("timestamp", wall)}
     if time.unit is Unit.DATE:
         day = f"({wall})::date - 1" if inclusive else f"({wall} - interval '1 microsecond')::date"
@@ -57,10 +57,10 @@ def bounds(column: Column, time: Time, *, inclusive: bool) -> dict[str, tuple[st
 
 
 def window_now(time: Time) -> tuple[str, str]:
-    """Return the type of the variable that windows of rows count back from, and how it follows from `wane_moment`."""
+    """Return the type of the variable that windows of rows count back from, and how it follows from `wane_at`."""
     if time.unit in PER_SECOND:
-        return "bigint", "floor(extract(epoch FROM wane_moment) * 1000000)"
-    return "timestamptz", "wane_moment"
+        return "bigint", "floor(extract(epoch FROM wane_at) * 1000000)"
+    return "timestamptz", "wane_at"
 
 
 def relative_to(now: str) -> Variables:
@@ -72,7 +72,7 @@ def relative_to(now: str) -> Variables:
         # A lower bound on texts is compared to the second.
         since = computed.get("cutoff_second", computed["cutoff"])
         kind, text = since if slot.name == "since" else computed[slot.name]
-        return f"({text.replace('wane_moment', f'({now} + {interval(slot.offset)})')})::{kind}"
+        return f"({text.replace('wane_at', f'({now} + {interval(slot.offset)})')})::{kind}"
 
     return write
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from wane._frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class OwnWindow:
     """A window that a contract needs, and what the system's own cleaner would use."""
 
@@ -24,7 +25,7 @@ class OwnWindow:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CataloguedSystem:
     """A system whose tables a contract of the catalogue bounds."""
 

@@ -70,7 +70,7 @@ def require_holding(value: object) -> Holding:
     require_id("task_id", value.task_id)
     require_id("owner", value.owner)
     if not 0 < require_whole("fence", value.fence) < 2**63:
-        raise WrongArgument(f"{value.fence} was never a fence")
+        raise WrongArgument(f"{value.fence} is not a valid fence")
     return value
 
 

@@ -29,7 +29,7 @@ _ORDER = {
 }
 """The column that the rows of a state are ordered by, oldest first; an index has that order."""
 _TEXTS = ("task_id", "state", "owner", "fence", "reason")
-_MOMENTS = ("created_at", "claimed_at", "expires_at", "completed_at", "abandoned_at", "remembered_until")
+_TIMES = ("created_at", "claimed_at", "expires_at", "completed_at", "abandoned_at", "remembered_until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class ClaimStatements(ABC):
     def _columns(self, p: Parameters, now: datetime, alias: str = "") -> str:
         dot = f"{alias}." if alias else ""
         texts = [f"{dot}{name}" for name in _TEXTS]
-        return ", ".join([*texts, *(self.read(f"{dot}{name}") for name in _MOMENTS), self._is_expired(p, now, dot)])
+        return ", ".join([*texts, *(self.read(f"{dot}{name}") for name in _TIMES), self._is_expired(p, now, dot)])
 
     def _is_expired(self, p: Parameters, now: datetime, dot: str = "") -> str:
         return f"coalesce({dot}state = 'claimed' AND {dot}expires_at <= {self.clock(p, now)}, {self._no()})"

@@ -46,27 +46,27 @@ class Vacuum:
         self.table = str(_declared(pruner.contract))
 
     def take(self, limit: object, connection: object | None) -> Vacuumed:
-        room = most = require_limit(limit, MOST_VACUUMED)
+        rows_left = most = require_limit(limit, MOST_VACUUMED)
         now = self.pruner.store.now()
         states: dict[WorkState, VacuumedState] = {}
         more = False
         for state, age in self.ages.items():
-            taken = self._take(state, age, now, room, most, connection)
+            taken = self._take(state, age, now, rows_left, most, connection)
             states[state] = taken
-            room -= taken.rows
-            more = more or room <= 0
+            rows_left -= taken.rows
+            more = more or rows_left <= 0
         return Vacuumed(states, more)
 
     def _take(
-        self, state: WorkState, age: timedelta, now: datetime, room: int, most: int, connection: object | None
+        self, state: WorkState, age: timedelta, now: datetime, rows_left: int, most: int, connection: object | None
     ) -> VacuumedState:
         cutoff = _before(now, age)
         hours = age / timedelta(hours=1)
         order = self.pruner.order(self.table, None, [state.value], cutoff)
         asked = {"states": [state.value], f"{state.value}_age_hours": hours, "limit": most}
         rows, audits = 0, []
-        while room - rows > 0:
-            batch = min(_BATCH, room - rows)
+        while rows_left - rows > 0:
+            batch = min(_BATCH, rows_left - rows)
             pruned = self.pruner.take(replace(order, kind=KIND, limit=batch, most=batch, asked=asked), None, connection)
             rows += pruned.rows
             audits.append(pruned.audit_id)
@@ -117,4 +117,4 @@ def _before(now: datetime, age: timedelta) -> datetime:
     try:
         return now - age
     except OverflowError:
-        raise WrongArgument(f"{age} before now is before all time") from None
+        raise WrongArgument(f"{age} before now is outside the supported range of timestamps") from None

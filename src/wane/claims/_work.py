@@ -34,7 +34,7 @@ from wane.claims._schema import CLAIMS_TABLE, claim_schema
 from wane.claims._sql import CLAIMS, ClaimRow, ClaimStatements, TombstoneRow, claim_statements
 from wane.claims._vacuum import Vacuum, claims_pruner, claims_schema_name
 from wane.errors import ClaimLost, Locked, NotInstalled, SchemaChanged, StoreError, WrongArgumentType
-from wane.events import Listener, nobody
+from wane.events import Listener, ignore_event
 from wane.reference import contract_path
 
 _ATTEMPTS = 10
@@ -64,7 +64,7 @@ class WorkClaims(Closable):
         reclaim: Reclaim | None = None,
         reclaim_abandoned: Reclaim | None = None,
         actor: str | None = None,
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
     ) -> Self:
         """Open the work claims of a database, by the reference contract.
 

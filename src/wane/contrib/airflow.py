@@ -16,7 +16,8 @@ from wane.contrib._sweeping import sweep_or_raise
 
 
 class WaneSweepOperator(BaseOperator):
-    """Sweep what is due, and return the rows that left, by table. The task fails if a rule failed or waits for approval."""
+    """Sweep what is due, and return the rows that left, by table. The task fails if a rule failed or waits for
+    approval."""
 
     template_fields = ("contract", "url", "only")
 

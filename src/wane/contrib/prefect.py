@@ -82,7 +82,7 @@ class WorkerCleanupQueue(Interface):
         they are missing. `clock` replaces the database's, for tests.
         """
         self._url = _database_url(url)
-        self._migrate = _told_to_migrate() if migrate is None else migrate
+        self._migrate = _migrates() if migrate is None else migrate
         self._clock = clock
 
     async def enqueue(
@@ -318,7 +318,7 @@ def _database_url(url: str | None) -> DatabaseUrl:
     return resolve_url(url or URL_VARIABLE, base=Path.cwd())
 
 
-def _told_to_migrate() -> bool:
+def _migrates() -> bool:
     text = os.environ.get(MIGRATE_VARIABLE, "").lower()
     if text in ("1", "true", "yes", "on"):
         return True

@@ -1,6 +1,7 @@
 """Reference contracts that ship, each with the schema it was written for, on both stores.
 
-A contract includes one as `include = ["reference:statestore"]`. The windows live in these files and nowhere in the code.
+A contract includes one as `include = ["reference:statestore"]`. The windows live in these files and nowhere in the
+code.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def contract_path(name: str) -> Path:
 def schema_sql(name: str, store: Literal["sqlite", "postgres"]) -> dict[str, str]:
     """Return the statements that create the contract's tables, by the schema to run them in.
 
-    SQLite has one script for `main`, which comes first, and one for each attached database; its statements name no schema, so each
-    runs on a connection to that database's own file. PostgreSQL has one script for everything.
+    SQLite has one script for `main`, which comes first, and one for each attached database; its statements name no
+    schema, so each runs on a connection to that database's own file. PostgreSQL has one script for everything.
     """
     scripts = {"main": _path(name, f"{store}.sql")}
     if store == "sqlite":

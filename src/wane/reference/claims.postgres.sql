@@ -35,7 +35,7 @@ CREATE SEQUENCE work_claim_fences;
 SELECT pg_catalog.setval('work_claim_fences'::pg_catalog.regclass, greatest(
     (SELECT max(fence) FROM work_claims), (SELECT max(fence) FROM work_claim_tombstones), 0) + 1, false);
 
--- Finished work is remembered in the transaction that finishes it, whoever does, and forgotten in the one that opens it again. Nothing
+-- Finished work is remembered in the transaction that finishes it, by any process, and forgotten in the one that opens it again. Nothing
 -- happens when a row is deleted, so no way of deleting one, TRUNCATE included, can lose the memory.
 -- Each speaks of the tombstones in the schema of the table that fires it, and finds nothing else by a bare name but what is PostgreSQL's own.
 CREATE OR REPLACE FUNCTION work_claims_remember() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

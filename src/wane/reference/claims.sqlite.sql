@@ -1,4 +1,4 @@
--- Work claims on SQLite. Moments are text in UTC, as CURRENT_TIMESTAMP writes it.
+-- Work claims on SQLite. Timestamps are text in UTC, as CURRENT_TIMESTAMP writes it.
 
 CREATE TABLE work_claims (
     task_id          TEXT    NOT NULL PRIMARY KEY,
@@ -38,7 +38,7 @@ CREATE TABLE wane_claim_fence (
 INSERT INTO wane_claim_fence (id, last) SELECT 1, max(
     coalesce((SELECT max(fence) FROM work_claims), 0), coalesce((SELECT max(fence) FROM work_claim_tombstones), 0));
 
--- Finished work is remembered in the transaction that finishes it, whoever does, and forgotten in the one that opens it again. Nothing
+-- Finished work is remembered in the transaction that finishes it, by any process, and forgotten in the one that opens it again. Nothing
 -- happens when a row is deleted, so no way of deleting one can lose the memory.
 CREATE TRIGGER work_claims_inserted AFTER INSERT ON work_claims WHEN NEW.state IN ('completed', 'abandoned')
 BEGIN

@@ -1,4 +1,4 @@
--- State store on SQLite. Moments without a unit in their name are text, as CURRENT_TIMESTAMP writes it.
+-- State store on SQLite. Timestamps without a unit in their name are text, as CURRENT_TIMESTAMP writes it.
 -- AUTOINCREMENT keeps a pruned number from being given out again.
 
 CREATE TABLE presence_entries (

@@ -1,5 +1,5 @@
 -- The event and job substrate on SQLite, without the schema iu_core: see substrate.iu_core.sqlite.sql.
--- Moments are text, as CURRENT_TIMESTAMP writes it. Dead letters of routes carry their own copy of the event.
+-- Timestamps are text, as CURRENT_TIMESTAMP writes it. Dead letters of routes carry their own copy of the event.
 
 CREATE TABLE event_outbox (
     id                  INTEGER PRIMARY KEY AUTOINCREMENT,

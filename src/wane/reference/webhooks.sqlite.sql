@@ -1,4 +1,4 @@
--- Webhooks on SQLite. Moments are unix seconds.
+-- Webhooks on SQLite. Timestamps are unix seconds.
 -- Jobs name their event without a foreign key: the queue serves other work too.
 
 CREATE TABLE knocker_endpoints (

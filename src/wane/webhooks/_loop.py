@@ -15,7 +15,7 @@ from wane._db.schema import Kind, TableInfo
 from wane._db.transaction import Transaction
 from wane._ledger import Ledger
 from wane.errors import WrongArgument
-from wane.events import RetentionPassFailed, nobody
+from wane.events import RetentionPassFailed, ignore_event
 from wane.webhooks._model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, RetentionPolicy, RetentionRuns
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Loop:
 
     def _report(self, problem: Exception) -> None:
         listener = self.retention.keeper.pruner.listener
-        if listener is nobody:
+        if listener is ignore_event:
             # A loop whose failures go unreported would be worse than an unexpected log line.
             _log.error("a retention pass failed: %s", problem)
         else:

@@ -23,7 +23,7 @@ from wane._keeper import Keeper, open_keeper
 from wane._ledger import AuditEntry, Ledger
 from wane._prune.primitive import Order, Pruned, Pruner
 from wane.errors import WrongArgument
-from wane.events import Listener, nobody
+from wane.events import Listener, ignore_event
 from wane.webhooks._family import ATTEMPTS, DELIVERIES, EVENTS, LIVE_JOBS, find_family, with_queue
 from wane.webhooks._loop import PASS, Loop
 from wane.webhooks._model import (
@@ -60,7 +60,7 @@ class WebhookRetention(Closable):
         *,
         contract: Contract | Path | str,
         actor: str | None = None,
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
     ) -> Self:
         """Open like `wane.open`."""
         keeper = open_keeper(url, contract=contract, actor=actor, listener=listener)
@@ -279,7 +279,7 @@ def _before(now: datetime, seconds: float) -> float:
     try:
         return (now - timedelta(seconds=seconds)).timestamp()
     except OverflowError:
-        raise WrongArgument(f"a window of {seconds!r} seconds is before all time") from None
+        raise WrongArgument(f"{seconds!r} seconds before now is outside the supported range of timestamps") from None
 
 
 def _require_unix_seconds(name: str, value: object) -> float:
