@@ -8,11 +8,11 @@ import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import workers
 from sampling import LEFT_OUT, sampled
 from servers import (
     URL_VARIABLE,
@@ -79,12 +79,13 @@ settings.load_profile("wane")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--both-servers", action="store_true", help="run every test on the machine's own PostgreSQL too")
     parser.addoption("--all", action="store_true", help="run all parameters of tests with the mark `sampled`")
+    parser.addoption("--numprocesses", type=int, default=0, help="how many processes run tests; 0: this one")
     parser.addoption("--run-minutes", type=int, help="end a run with several workers that takes longer, as a failure")
 
 
 @pytest.hookimpl(tryfirst=True)  # Before `-k`: so all parameters of a test are here.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `--all`, leave out what a test's mark `sampled` does not name, and what is not a store's turn in ALTERNATING."""
+    """Without `--all`, leave out what `sampling` does not choose."""
     config.stash[LEFT_OUT] = []
     if EXAMPLES in os.environ:  # Many examples take as long as they take.
         for item in items:
@@ -136,27 +137,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if memory is not None and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     minutes: int | None = config.getoption("--run-minutes")
-    if minutes and hasattr(config.option, "numprocesses") and not hasattr(config, "workerinput"):
+    if minutes and config.getoption("--numprocesses"):
         signal.signal(signal.SIGALRM, lambda *_: pytest.exit(f"the run took longer than {minutes} minutes", 1))
         signal.alarm(minutes * 60)
-    shared: str | None = getattr(config, "workerinput", {}).get("run_directory")
-    config.stash[RUN] = Run.join(Path(shared)) if shared else Run.create()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Pass the run to a worker of pytest-xdist."""
-    node.workerinput["run_directory"] = str(node.config.stash[RUN].directory)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from groups import Groups  # Not above: mutations run without pytest-xdist.
-
-    return Groups(config, log) if config.option.dist == "loadgroup" else None
+    config.stash[RUN] = Run.create()
+    config.pluginmanager.register(workers)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    gc.unfreeze()  # Libraries print what they count as leaked when the interpreter ends.
     if RUN in config.stash:
         config.stash[RUN].close()
 
@@ -213,8 +202,8 @@ def clusters(pytestconfig: pytest.Config) -> Iterator[Clusters]:
 
 def migrated(request: pytest.FixtureRequest) -> bool:
     """Whether a test's database has Wane's own tables."""
-    room = request.path.relative_to(Path(__file__).parent).parts[0]
-    return room in MIGRATED and request.node.get_closest_marker("unmigrated") is None
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    return folder in MIGRATED and request.node.get_closest_marker("unmigrated") is None
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ TABLE = "CREATE TABLE events (id bigint NOT NULL PRIMARY KEY, at bigint);"
 HEALTHY = f"{TABLE} CREATE INDEX events_at ON events (at, id);"
 """The table that this contract is about, with all that it needs."""
 
-PLACE = "table.events.rule.old"
+RULE_PATH = "table.events.rule.old"
 
 
 def numbers(count: int) -> str:

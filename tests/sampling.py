@@ -1,8 +1,12 @@
-"""What `make test` leaves to `make check`: parameters that cost much and show little that others do not."""
+"""What `make test` leaves to `make check`: parameters that cost much and show little that others do not.
+
+Of a test with three parameters or more, counting the store, as many sets run as are needed for every two values of two parameters to meet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -34,7 +38,7 @@ def sample(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item
     """Return what runs without `--all` of a test, the one with this number in its file."""
     mark = every[0].get_closest_marker("sampled")
     if mark is None:
-        return alternate(number, name, every) if name.startswith(ALTERNATING) else every
+        return alternate(number, name, every) if name.startswith(ALTERNATING) else pairwise(every)
     found = [item for item in every if mark.args and parameters(item).startswith(mark.args)]
     if mark.args and not found:
         raise pytest.UsageError(f"{name}: no parameters begin with what `sampled` names")
@@ -49,6 +53,28 @@ def alternate(number: int, name: str, every: list[pytest.Item]) -> list[pytest.I
         return every
     turns = {(stores[turn % len(stores)], other) for turn, other in enumerate(others, number)}
     return [item for item in every if (store(item), others_of(item)) in turns]
+
+
+def pairwise(every: list[pytest.Item]) -> list[pytest.Item]:
+    """Return as few of the sets of parameters as have each pair of values that all of them have."""
+    pairs = [set(combinations(enumerate(values(item)), 2)) for item in every]
+    left = set().union(*pairs)
+    if all(len(found) <= 1 for found in pairs):
+        return every
+    chosen = set()
+    while left:
+        best = max(range(len(every)), key=lambda number: len(pairs[number] & left))
+        chosen.add(best)
+        left -= pairs[best]
+    return [every[number] for number in sorted(chosen)]
+
+
+def values(item: pytest.Item) -> Sequence[str]:
+    """Return the ids of a test's values, one for each parameter, or for those that are declared together."""
+    found: Sequence[str] = (
+        item.callspec._idlist if isinstance(item, pytest.Function) and hasattr(item, "callspec") else []
+    )
+    return found
 
 
 def others_of(item: pytest.Item) -> str:

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -114,9 +114,9 @@ class PostgresServer:
     """A private PostgreSQL on a unix socket, with everything it writes below `directory`.
 
     `locale` asks for a collation that is not the C locale's, as production servers have. `durable` keeps the settings that
-    make a commit survive a crash. The directory must lie where an unprivileged user can reach it, because PostgreSQL
-    refuses to run as root. `alive` is the lock file of the run that owns the server; by default the server belongs to this
-    process.
+    make a commit survive a crash. `settings` replace or add to `SETTINGS`. The directory must lie where an unprivileged
+    user can reach it, because PostgreSQL refuses to run as root. `alive` is the lock file of the run that owns the
+    server; by default the server belongs to this process.
     """
 
     def __init__(
@@ -126,11 +126,14 @@ class PostgresServer:
         *,
         locale: bool = False,
         durable: bool = False,
+        settings: Mapping[str, str] | None = None,
         alive: Path | None = None,
     ) -> None:
         self.directory = directory
         self._installation = installation
         self._locale = locale
+        volatile = {} if durable else VOLATILE_SETTINGS
+        self._settings = {**SETTINGS, **volatile, **(settings or {})}
         self._durable = durable
         self._alive = alive
         self._own_lock: IO[str] | None = None
@@ -157,6 +160,7 @@ class PostgresServer:
                     "major": self._installation.major,
                     "locale": self._locale,
                     "durable": self._durable,
+                    "settings": self._settings,
                     "alive": str(self._alive or self.directory / "alive"),
                 }
             )
@@ -291,14 +295,13 @@ UNION ALL SELECT 'temporary', relname, '' FROM pg_class WHERE relnamespace = pg_
 
 
 class Run:
-    """One run of the tests: a directory, and the servers that all of its processes share.
+    """One run of the tests: a directory, and the servers that the process that created it and its forks share.
 
     The first process that needs a server starts it; the process that created the run stops them all.
     """
 
-    def __init__(self, directory: Path, *, creator: bool) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._creator = creator
         self._servers: list[PostgresServer] = []
         self._alive = hold(directory / "alive", fcntl.LOCK_SH)
 
@@ -306,11 +309,7 @@ class Run:
     def create(cls) -> Self:
         directory = Path(tempfile.mkdtemp(prefix="wane-", dir=scratch_directory()))
         directory.chmod(0o755)  # the server's user must reach its own directory inside
-        return cls(directory, creator=True)
-
-    @classmethod
-    def join(cls, directory: Path) -> Self:
-        return cls(directory, creator=False)
+        return cls(directory)
 
     def server_url(self, name: str, installation: Installation, *, locale: bool) -> str:
         server = PostgresServer(installation, self.directory / name, locale=locale, alive=self.directory / "alive")
@@ -322,13 +321,11 @@ class Run:
 
     def close(self) -> None:
         self._alive.close()
-        if not self._creator:
-            return
         for server in self._servers:
             server.stop()
         deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
         for guarded in self.directory.glob("*/guarded"):
-            # A guard that another process started holds this lock until its server is gone.
+            # A guard that a fork started holds this lock until its server is gone.
             while not can_lock(guarded) and time.monotonic() < deadline:
                 time.sleep(POLL_SECONDS)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -387,12 +384,11 @@ def guard(directory: Path) -> None:
     if not (data / "PG_VERSION").exists():
         initialise(installation, data, account, locale=options["locale"])
 
-    settings = SETTINGS | ({} if options["durable"] else VOLATILE_SETTINGS)
     server = subprocess.Popen(
         [
             installation.program("postgres"),
             *("-D", str(data), "-k", str(directory), "-p", "5432"),
-            *(f"--{key}={value}" for key, value in settings.items()),
+            *(f"--{key}={value}" for key, value in options["settings"].items()),
         ],
         preexec_fn=follow_parent_into_death,
         **privileges(account, directory),
@@ -441,8 +437,8 @@ def unprivileged_account() -> pwd.struct_passwd | None:
 
 def privileges(account: pwd.struct_passwd | None, directory: Path) -> dict[str, Any]:
     # Nothing that this shell says about PostgreSQL or languages may change what the tests see.
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "LC_", "LANG"))}
-    common: dict[str, Any] = {"cwd": directory, "env": {**kept, "LC_ALL": "C"}}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "LC_", "LANG"))}
+    common: dict[str, Any] = {"cwd": directory, "env": {**inherited, "LC_ALL": "C"}}
     if account is None:
         return common
     return {**common, "user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}

@@ -192,7 +192,7 @@ STATES = 'state = "state"\nlive = ["new"]'
 FAILED, DONE = (f'[table.t.rule.{n}]\nwhen = ["{n}"]\nkeep = "{k}"' for n, k in (("failed", "30d"), ("done", "7d")))
 CLEANED = '[table.t.rule.cleaned]\nwhen = ["done"]\nkeep = "7d"\nthen = { mark = "cleaned" }'
 GONE = '[table.t.rule.gone]\nwhen = ["cleaned"]\nkeep = "60d"'
-KEPT = '[table.t.rule.kept]\nwhen = ["failed"]\nkeep = "forever"'
+FOREVER = '[table.t.rule.kept]\nwhen = ["failed"]\nkeep = "forever"'
 EXPIRED = '[table.t.rule.ended]\nexpires = { column = "ends", unit = "ms" }'
 
 
@@ -203,7 +203,7 @@ EXPIRED = '[table.t.rule.ended]\nexpires = { column = "ends", unit = "ms" }'
         (f"{OLD}\n{EXPIRED}", "", 90),
         (f"{FAILED}\n{DONE}", STATES, 30),
         (f"{FAILED}\n{CLEANED}\n{GONE}", STATES, 60),
-        (f"{KEPT}\n{DONE}", STATES, None),
+        (f"{FOREVER}\n{DONE}", STATES, None),
         (DONE, f'{STATES}\nexcused = {{ sent = {{ inline = "deleted" }} }}', None),
         (CLEANED, STATES + '\nexcused = { cleaned = { append_only = "stays" } }', None),
         (EXPIRED, "", None),

@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "wane"
+TESTS = Path(__file__).parent
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -101,6 +102,81 @@ def test_docstrings_of_functions_begin_with_a_verb() -> None:
                 if words[0].strip("`'\",.:;()").lower() in NOT_VERBS:
                     found.append(f"{file.relative_to(SOURCE)}:{node.lineno} {node.name}")
     assert found == []
+
+
+BANNED_WORDS = frozenset(
+    [
+        "moment",
+        "moments",
+        "told",
+        "tell",
+        "tells",
+        "look",
+        "looks",
+        "looked",
+        "looking",
+        "place",
+        "places",
+        "whoever",
+        "somebody",
+        "nobody",
+        "acting",
+        "asking",
+        "thing",
+        "things",
+        "tended",
+        "heir",
+        "heirs",
+        "sick",
+    ]
+)
+"""Parts of identifiers that paraphrase a technical word: the glossary in CONTRIBUTING.md has the word to use."""
+BANNED_IN_TESTS = BANNED_WORDS | {
+    *("telling", "everybody", "anybody", "steer", "steering", "thin", "aside", "room", "rooms"),
+    *("bring", "brings", "brought", "kept"),
+}
+"""The sources still use some of these in a sense of their own."""
+STORED_NAMES = frozenset(["place", "looked_at", "in_place", "IN_PLACE", "_in_place", "addInPlace"])
+"""Names of columns, of the contract's language and of other libraries."""
+
+
+def paraphrased_names(folder: Path, banned: frozenset[str]) -> list[str]:
+    """List what the Python files of a folder define under a name with a banned word."""
+    found = []
+    for file in sorted(folder.rglob("*.py")):
+        where = file.relative_to(folder)
+        if set(re.findall("[a-z]+", file.stem)) & banned:
+            found.append(str(where))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    pass
+                case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                    pass
+                case _:
+                    continue
+            words = {word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)}
+            if words & banned and name not in STORED_NAMES:
+                found.append(f"{where}:{node.lineno} {name}")
+    return found
+
+
+def test_identifiers_use_technical_words() -> None:
+    assert paraphrased_names(SOURCE, BANNED_WORDS) == []
+    assert paraphrased_names(TESTS, BANNED_IN_TESTS) == []
+
+
+def test_prose_of_the_source_names_who_does_it() -> None:
+    # Not \b: words that underscores join are words too.
+    words = "nobody|somebody|everybody|whoever|told|moments?"
+    paraphrased = re.compile(rf"(?<![a-z])({words})(?![a-z])", re.IGNORECASE)
+    pages = [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.html"), SOURCE / "_check" / "explanations.toml"]
+    assert [
+        f"{page.relative_to(SOURCE)}:{number} {found[0]}"
+        for page in pages
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if (found := paraphrased.search(line)) is not None
+    ] == []
 
 
 def test_every_module_is_private_by_name_or_part_of_the_reference() -> None:

@@ -149,15 +149,23 @@ def test_placeholders_are_translated_outside_of_text_and_comments(sql: str, expe
 
 
 INSTALLATIONS = [found for found in (packaged_installation(), system_installation()) if found]
+SMALL = {"shared_buffers": "16MB"}
 
 
 @pytest.fixture(params=INSTALLATIONS, ids=lambda installation: f"postgres-{installation.major}")
 def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     installation: Installation = request.param
     run = Run.create()  # for a directory that the server's user can reach
-    with PostgresServer(installation, run.directory / "server", durable=True) as started:
+    with PostgresServer(installation, run.directory / "server", durable=True, settings=SMALL) as started:
         yield started
     run.close()
+
+
+def test_a_server_has_the_settings_that_it_was_given(server: PostgresServer) -> None:
+    """Its guard is another process, so what this one changes in the defaults does not reach it."""
+    with psycopg.connect(server.url) as connection:
+        shown = [connection.execute(f"SHOW {name}".encode()).fetchone() for name in ("shared_buffers", "fsync")]
+    assert shown == [("16MB",), ("on",)]
 
 
 def is_running(pid: int) -> bool:

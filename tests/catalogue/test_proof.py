@@ -54,8 +54,8 @@ def test_a_sweep_leaves_what_the_cleaner_leaves(name: str, store: str, empty: Da
     if record := os.environ.get("WANE_CATALOGUE_RECORD"):
         line: dict[str, object] = {"system": name, "contracts": proof.contracts}
         line |= {"version": proof.version(), "store": store}
-        kept = [(why, {one: different[one] for one in named}) for why, named in proof.differs]
-        line |= {"tables": len(before), "rows": rows, "left": left, "differs": kept}
+        accepted = [(why, {one: different[one] for one in named}) for why, named in proof.differs]
+        line |= {"tables": len(before), "rows": rows, "left": left, "differs": accepted}
         line |= {"schema_only": True} if proof.schema_only else {}
         with Path(record).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -97,7 +97,7 @@ def test_a_time_to_live_that_cannot_be_meant_is_refused(
 
 @pytest.mark.parametrize("fence", [0, -1, 2**63, 10**30])
 def test_a_number_that_was_never_a_fence_is_refused(claims: WorkClaims, fence: int) -> None:
-    with pytest.raises(WrongArgument, match="never a fence"):
+    with pytest.raises(WrongArgument, match="not a valid fence"):
         claims.complete(Holding("t", "ada", fence))
 
 

@@ -74,7 +74,7 @@ def test_every_statement_goes_by_an_index(full: tuple[WorkClaims, Database]) -> 
     statements = claim_statements(claims.store, "main" if database.store == "sqlite" else "public")
     for name, make in STATEMENTS.items():
         statement = make(statements)
-        plan = claims.store.explain(statement)
+        plan = claims.store.planner.explain(statement)
         read = steps(database, statement) if database.store == "sqlite" else rows_read(database, statement)
         if database.store == "sqlite":
             assert not re.search(r"SCAN (?!CONSTANT)|TEMP B-TREE FOR ORDER BY", plan), (name, plan)

@@ -279,8 +279,8 @@ def test_a_contract_that_does_not_speak_of_claims_leaves_them_to_the_reference_c
 ) -> None:
     done(claims, database, "t", "completed", 8 * DAY)
     events: list[Event] = []
-    with keeper(database, OTHER, tmp_path, events) as kept:
-        assert kept.claims().vacuum(**BOTH).rows == 1
+    with keeper(database, OTHER, tmp_path, events) as opened:
+        assert opened.claims().vacuum(**BOTH).rows == 1
     assert [event.counts for event in events if isinstance(event, RowsPruned)] == [
         {"work_claims": 1},
         {"work_claims": 0},
@@ -293,16 +293,16 @@ def test_the_users_own_contract_counts_where_it_speaks_of_claims(
     """A floor of the contract holds for a vacuum too."""
     done(claims, database, "t", "completed", 8 * DAY)
     text = 'include = ["reference:claims"]\n[floor]\nwork_claims = "20h"\n'
-    with keeper(database, text, tmp_path) as kept, pytest.raises(WrongArgument, match="floor"):
-        kept.claims().vacuum(completed_age_hours=1)
+    with keeper(database, text, tmp_path) as opened, pytest.raises(WrongArgument, match="floor"):
+        opened.claims().vacuum(completed_age_hours=1)
     assert tasks(database) == ["t"]
 
 
 def test_a_contract_that_excuses_the_claims_is_obeyed(claims: WorkClaims, database: Database, tmp_path: Path) -> None:
     done(claims, database, "t", "completed", 8 * DAY)
     text = OTHER + '[excused]\nwork_claims = { append_only = "never deleted, by law" }\n'
-    with keeper(database, text, tmp_path) as kept, pytest.raises(UnknownTable, match="excused"):
-        kept.claims().vacuum(**BOTH)
+    with keeper(database, text, tmp_path) as opened, pytest.raises(UnknownTable, match="excused"):
+        opened.claims().vacuum(**BOTH)
     assert tasks(database) == ["t"]
 
 

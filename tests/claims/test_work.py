@@ -29,7 +29,7 @@ def test_submitted_work_is_available(claims: WorkClaims) -> None:
     assert claims.get("t") == work
 
 
-def test_submitting_again_changes_nothing(claims: WorkClaims) -> None:
+def test_submitting_twice_changes_nothing(claims: WorkClaims) -> None:
     first = submitted(claims.submit("t"))
     assert claims.submit("t") == first
     granted(claims.claim("t", "ada", 60))
@@ -48,7 +48,7 @@ def test_a_claim_is_held_by_one_until_it_runs_out(claims: WorkClaims) -> None:
     assert (work.state, work.owner, work.fence, work.expires_at) == ("claimed", "ada", claim.fence, claim.expires_at)
 
 
-def test_work_that_nobody_submitted_can_be_claimed(claims: WorkClaims) -> None:
+def test_work_that_was_never_submitted_can_be_claimed(claims: WorkClaims) -> None:
     granted(claims.claim("new", "ada", 60))
     assert [work.task_id for work in claims.list_by_state("claimed")] == ["new"]
 
@@ -84,7 +84,7 @@ def test_an_expired_claim_is_taken_over_and_its_former_holder_can_do_nothing(
     assert claims.complete(new).state == "completed"
 
 
-def test_an_expired_claim_is_lost_even_if_nobody_took_it_over(claims: WorkClaims, database: Database) -> None:
+def test_an_expired_claim_is_lost_even_if_it_was_not_taken_over(claims: WorkClaims, database: Database) -> None:
     claim = granted(claims.claim("t", "ada", 60))
     pass_time(database, timedelta(seconds=61))
     for act in (claims.complete, claims.abandon, lambda claim: claims.extend(claim, 60)):
@@ -116,7 +116,7 @@ def test_a_claim_has_run_out_exactly_at_its_time(claims: WorkClaims, database: D
         pytest.param({"task_id": "other"}, id="task"),
     ],
 )
-def test_nobody_but_the_holder_extends_completes_or_abandons(claims: WorkClaims, wrong: dict[str, object]) -> None:
+def test_only_the_holder_extends_completes_or_abandons(claims: WorkClaims, wrong: dict[str, object]) -> None:
     granted(claims.claim("first", "ada", 60))
     claim = granted(claims.claim("t", "ada", 60))
     fields: dict[str, object] = {"task_id": "t", "owner": "ada", "fence": claim.fence, **wrong}
@@ -235,7 +235,7 @@ def test_each_state_is_listed_oldest_first(claims: WorkClaims, database: Databas
     assert [work.task_id for work in claims.list_by_state("completed", limit=1)] == ["completed-9"]
 
 
-def test_what_nobody_knows_is_none(claims: WorkClaims) -> None:
+def test_unknown_work_is_none(claims: WorkClaims) -> None:
     assert claims.get("t") is None
     assert claims.remembered("t") is None
 

@@ -55,12 +55,12 @@ def _make_older(
         database.execute(f"UPDATE {table} SET {changes}{where}", values)
         return
     rows = database.query(f"SELECT task_id, {', '.join(stamps)} FROM {table}{where}", values)
-    changed = [(*(None if one is None else _text(_moment(one) - by) for one in row[1:]), row[0]) for row in rows]
+    changed = [(*(None if one is None else _text(_timestamp(one) - by) for one in row[1:]), row[0]) for row in rows]
     names = ", ".join(f"{name} = ?" for name in stamps)
     database.executemany(f"UPDATE {table} SET {names} WHERE task_id = ?", changed)
 
 
-def _moment(text: str) -> datetime:
+def _timestamp(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 

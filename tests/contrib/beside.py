@@ -25,9 +25,11 @@ def prefect_python() -> str:
 
 def environment(home: Path, **given: str) -> dict[str, str]:
     """What a Prefect server finds, and nothing of the user who runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "WANE_", "PYTEST_"))}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "WANE_", "PYTEST_"))
+    }
     return {
-        **kept,
+        **inherited,
         "PYTHONPATH": str(ROOT / "src"),
         "PREFECT_HOME": str(home / "prefect"),
         STORAGE_VARIABLE: "wane.contrib.prefect",

@@ -28,5 +28,5 @@ def test_own_tables_are_not_dropped_and_the_applications_are_compared(database: 
             differences = compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
     finally:
         engine.dispose()
-    tables = {(kind, thing.name) for kind, thing, *_ in differences if kind.endswith("_table")}
+    tables = {(kind, entry.name) for kind, entry, *_ in differences if kind.endswith("_table")}
     assert tables == {("add_table", "added"), ("remove_table", "jobs"), ("remove_table", "wanes")}

@@ -104,10 +104,10 @@ class Shell:
         if " && " in text and all(part.startswith("wane ") for part in text.split(" && ")):
             return self._each(text.split(" && "))
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        kept = {
+        inherited = {
             key: value for key, value in os.environ.items() if not key.startswith(("WANE_", "COLUMNS", "DATABASE_"))
         }
-        environment = {**kept, "PATH": path, **self.environment}
+        environment = {**inherited, "PATH": path, **self.environment}
         command, _, file = text.partition(" > ")
         if command.startswith("wane ") and not _SHELL.search(command + file):
             return self._wane(shlex.split(command), file, environment)

@@ -21,13 +21,13 @@ from wane._demo.seed import ROWS, TRAPS, attached_path
 from wane.reference import names, schema_sql
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.group("demo"), pytest.mark.timeout(600)]
 """One worker runs the demonstration once, for all tests that read what it left; on a busy machine it takes minutes."""
 
 
 def environment(columns: int | None = None) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "WANE_URL", "WANE_CONTRACT")}
-    return kept if columns is None else {**kept, "COLUMNS": str(columns)}
+    inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "WANE_URL", "WANE_CONTRACT")}
+    return inherited if columns is None else {**inherited, "COLUMNS": str(columns)}
 
 
 def demo(folder: Path, *words: str, columns: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -69,8 +69,8 @@ def test_it_walks_through_the_main_job(shown: tuple[Path, str]) -> None:
         *archive,
         "wane audit list",
     )
-    places = [text.index(part) for part in (*parts, "What stayed, and why")]
-    assert places == sorted(places)
+    positions = [text.index(part) for part in (*parts, "What stayed, and why")]
+    assert positions == sorted(positions)
     assert "error" not in text.partition("What stayed")[0]
 
 
@@ -145,7 +145,7 @@ def test_it_can_be_run_again_in_the_same_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stranger", ["thesis.txt", "statements.csv", "state.db.bak", "wane.toml.orig"])
-def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, stranger: str) -> None:
+def test_a_folder_with_other_files_is_unchanged(tmp_path: Path, stranger: str) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / stranger).write_text("precious")
@@ -157,7 +157,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, stranger: str) 
     assert (folder / "wane.toml").read_text() == "mine too"
 
 
-def test_a_file_where_the_folder_should_be_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_where_the_folder_should_be_is_unchanged(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     done = demo(tmp_path, "--dir", "mine")
     assert done.returncode == 2

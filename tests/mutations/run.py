@@ -8,12 +8,10 @@ do not notice is a survivor, and the run fails. The archive's mutations come las
 from __future__ import annotations
 
 import argparse
-import compileall
+import itertools
 import os
-import py_compile
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,8 +20,8 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 
 if TYPE_CHECKING:
+    from mutations.nursery import Nursery
     from servers import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +42,9 @@ signal ended them: that is noticed as well."""
 SECONDS = 900
 """How long one mutation's test may take. Each of its cases has a timeout of its own; this one ends what hangs outside of them."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", re.MULTILINE)
+PASSED = re.compile(r"\b[0-9]+ passed\b")
+_TIMES = itertools.count(1_000_000_000)
+"""When mutated files were written, as far as Python knows: each in a second of its own."""
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
 
@@ -65,6 +67,8 @@ class Edit:
         if text.count(self.was) != 1:
             raise Stale(f"{self.file} has this {text.count(self.was)} times, not once:\n{self.was}")
         path.write_text(text.replace(self.was, self.becomes))
+        # What Python compiled is as old as its source to the second, in which other texts may have been written.
+        os.utime(path, (next(_TIMES),) * 2)
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,10 @@ def copied() -> Iterator[Path]:
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+                # With what was compiled, which the copy's files are as old as; but for what is being written.
+                shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("*.pyc.*"))
             else:
-                shutil.copy(source, tree / name)
-        # By hash, not by time: a mutation may be written in the second in which the file was compiled.
-        by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
-        compileall.compile_dir(tree, quiet=1, invalidation_mode=by_hash)
+                shutil.copy2(source, tree / name)
         yield tree
     finally:
         shutil.rmtree(tree, ignore_errors=True)
@@ -112,14 +114,16 @@ def copied() -> Iterator[Path]:
 @contextmanager
 def mutated(tree: Path, mutation: Mutation) -> Iterator[None]:
     """The copy without the guard, for a while."""
-    before = {edit.file: (tree / edit.file).read_text() for edit in mutation.edits}
+    files = {tree / edit.file for edit in mutation.edits}
+    before = {file: (file.read_text(), file.stat().st_mtime_ns) for file in files}
     try:
         for edit in mutation.edits:
             edit.apply(tree)
         yield
     finally:
-        for file, text in before.items():
-            (tree / file).write_text(text)
+        for file, (text, written) in before.items():
+            file.write_text(text)
+            os.utime(file, ns=(written, written))
 
 
 @dataclass(frozen=True)
@@ -131,46 +135,29 @@ class Workspace:
     """
 
     tree: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
+    nursery: Nursery
     clean: Callable[[], object] = lambda: None
 
     def run_tests(
         self, tests: Sequence[str], *, first_failure: bool = False, seconds: float | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run tests of the copy against the copy's product; `first_failure` stops there."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.tree / "src"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "WANE_KILLS": "12",
-            "WANE_EXAMPLES": "100",
-            **self.environment,
-        }
-        options = [
+        arguments = [
             "-q",
             "--no-header",
             "-p",
             "no:cacheprovider",
-            "-p",
-            "no:xdist",
             "--all",
             *(["-x"] if first_failure else []),
+            *tests,
         ]
-        command = [sys.executable, "-m", "pytest", *options, *tests]
         # Not a pipe: a process that a killed test leaves behind would hold it open.
-        with tempfile.TemporaryFile("w+") as output:
-            running = subprocess.Popen(
-                command, cwd=self.tree, env=environment, stdout=output, stderr=output, start_new_session=True
-            )
+        with tempfile.NamedTemporaryFile("r+") as output:
             try:
-                code = running.wait(seconds)
+                code = self.nursery.run(arguments, Path(output.name), seconds)
             finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(running.pid, signal.SIGKILL)
-                running.wait()
                 self.clean()
-            output.seek(0)
-            return subprocess.CompletedProcess(command, code, output.read())
+            return subprocess.CompletedProcess(arguments, code, output.read())
 
     def survivors(self, mutation: Mutation) -> list[str]:
         """The tests that do not notice that the guard is gone; raise if they could not be run."""
@@ -181,11 +168,29 @@ class Workspace:
                     done = self.run_tests([test], first_failure=True, seconds=SECONDS)
                 except subprocess.TimeoutExpired:
                     raise Stale(f"{test} did not end within {SECONDS} seconds") from None
+                if done.returncode == 0 and not PASSED.search(done.stdout):
+                    raise Stale(f"{test} was skipped: what it needs is not installed here")
                 if done.returncode == 0:
                     found.append(test)
                 elif done.returncode > TESTS_FAILED:
                     raise Stale(f"{test} cannot be run:\n{done.stdout[-4000:]}")
             return found
+
+
+@contextmanager
+def beside(tree: Path, addresses: Mapping[str, str]) -> Iterator[Nursery]:
+    """A nursery for a copy of the tree, whose tests use servers at these addresses."""
+    from mutations.nursery import nursery
+
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+        "PYTHONPATH": str(tree / "src"),
+        "WANE_KILLS": "12",
+        "WANE_EXAMPLES": "100",
+        **addresses,
+    }
+    with nursery(tree, environment) as started:
+        yield started
 
 
 class Jobs:
@@ -240,11 +245,12 @@ def workspace(stack: ExitStack, run: Run, number: int) -> Workspace:
         if running.isDefined():
             running.get().stop()
 
-    address = {
+    addresses = {
+        URL_VARIABLE: url,
         "PYSPARK_GATEWAY_PORT": str(java.java_parameters.port),
         "PYSPARK_GATEWAY_SECRET": java.java_parameters.auth_token,
     }
-    return Workspace(tree, {URL_VARIABLE: url, **address}, clean)
+    return Workspace(tree, stack.enter_context(beside(tree, addresses)), clean)
 
 
 def drop_leftovers(url: str) -> None:
@@ -262,7 +268,7 @@ def java_process(tree: Path) -> Iterator[Any]:
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    from wane._archive.java import java_home
+    from wane._archive.spark.java import java_home
 
     # Spark's Python processes inherit it from Java.
     os.environ.update(PYTHONPATH=str(tree / "src"), PYTHONDONTWRITEBYTECODE="1")
@@ -294,20 +300,20 @@ def unfit(mutations: Sequence[Mutation]) -> dict[str, str]:
 
 
 def failing(jobs: Jobs, tests: Sequence[str]) -> set[str]:
-    """The tests that fail on the copy as it is. One call runs all tests of a room, so that they share what is slow to start."""
-    rooms = defaultdict(list)
+    """The tests that fail on the copy as it is. One call runs all tests of a folder, so that they share what is slow to start."""
+    folders = defaultdict(list)
     for test in tests:
-        rooms[test.split("/")[1]].append(test)
-    largest_first = sorted(rooms, key=lambda room: -len(rooms[room]))
-    runs = {jobs.start(Workspace.run_tests, rooms[room]): room for room in largest_first}
+        folders[test.split("/")[1]].append(test)
+    largest_first = sorted(folders, key=lambda folder: -len(folders[folder]))
+    runs = {jobs.start(Workspace.run_tests, folders[folder]): folder for folder in largest_first}
     found: set[str] = set()
     for number, run in enumerate(as_completed(runs), 1):
-        done, room = run.result(), runs[run]
+        done, folder = run.result(), runs[run]
         failed = FAILED.findall(done.stdout)
-        _print(f"[{number}/{len(runs)} rooms] {'fails' if done.returncode else 'passes'} as it is: tests/{room}")
+        _print(f"[{number}/{len(runs)} folders] {'fails' if done.returncode else 'passes'} as it is: tests/{folder}")
         if done.returncode:
             _print(done.stdout[-4000:])
-            found.update(failed or rooms[room])
+            found.update(failed or folders[folder])
     return found
 
 
@@ -368,5 +374,5 @@ def _print(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT / "tests"))  # For `servers`.
+    sys.path.insert(0, str(ROOT / "tests"))  # For `servers` and `mutations`.
     sys.exit(main(sys.argv[1:]))

@@ -24,9 +24,9 @@ from races.racing import (
     await_waiting,
     backend_of,
     create,
+    enabled_keeper,
     fill,
     ids,
-    kept,
     ms,
     sweeper,
 )
@@ -71,7 +71,7 @@ TAKES: dict[str, Callable[[Keeper], object]] = {
 @pytest.mark.parametrize("take", TAKES)
 def test_nothing_leaves_if_the_trail_cannot_be_written(database: Database, tmp_path: Path, take: str) -> None:
     lone_jobs(database, 4)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         trail = "wane_audit" if database.store == "sqlite" else "wane.audit"
         database.execute(f"ALTER TABLE {trail} RENAME TO {'wane_elsewhere' if database.store == 'sqlite' else 'gone'}")
         try:
@@ -86,7 +86,7 @@ def test_the_trail_records_the_counts_of_every_table(database: Database, tmp_pat
     create(database, "REFERENCES jobs")
     fill(database, 8)
     database.execute("INSERT INTO notes SELECT id, id, 'a' FROM jobs WHERE id <> 1")
-    with kept(database, tmp_path, FOLLOWED) as keeper:
+    with enabled_keeper(database, tmp_path, FOLLOWED) as keeper:
         TAKES[take](keeper)
         [entry] = keeper.audit(table="jobs")
         gone = {"jobs": 8 - len(ids(database)), "notes": 7 - len(ids(database, "notes"))}
@@ -101,7 +101,7 @@ def test_the_trail_records_the_counts_of_every_table(database: Database, tmp_pat
 
 def test_taking_nothing_is_reported_too(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 0)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         keeper.prune("jobs", rule="done", limit=4)
         sweeper(keeper).sweep()
         assert [entry.counts for entry in keeper.audit()] == [{"jobs": 0}, {"jobs": 0}]
@@ -115,7 +115,7 @@ def test_followers_count_in_the_limit(database: Database, tmp_path: Path, limit:
     create(database, "REFERENCES jobs")
     fill(database, 3)
     database.executemany("INSERT INTO notes (id, job_id) VALUES (?, ?)", [(n, 1 + n // 6) for n in range(15)])
-    with kept(database, tmp_path, FOLLOWED) as keeper:
+    with enabled_keeper(database, tmp_path, FOLLOWED) as keeper:
         before = 18
         while True:
             pruned = keeper.prune("jobs", rule="done", limit=limit)
@@ -129,7 +129,7 @@ def test_followers_count_in_the_limit(database: Database, tmp_path: Path, limit:
 
 def test_a_budget_bounds_a_sweep(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 20)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         [swept] = sweeper(keeper, pace=SMALL).sweep(budget=Budget(rows=7)).rules
         assert (swept.outcome, swept.rows) == (Outcome.BUDGET, 7)
         [swept] = sweeper(keeper, pace=SMALL).sweep(budget=Budget(batches=2)).rules
@@ -139,7 +139,7 @@ def test_a_budget_bounds_a_sweep(database: Database, tmp_path: Path) -> None:
 
 def test_a_sweep_stops_between_batches(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 20)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         sweeping = sweeper(keeper, pace=SMALL)
 
         def stop(event: Event) -> None:
@@ -153,7 +153,10 @@ def test_a_sweep_stops_between_batches(database: Database, tmp_path: Path) -> No
 
 def test_a_flag_that_closes_stops_the_sweep_at_the_next_batch(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 20)
-    with kept(database, tmp_path, JOBS) as keeper, open_keeper(database.url, contract=keeper.contract) as operator:
+    with (
+        enabled_keeper(database, tmp_path, JOBS) as keeper,
+        open_keeper(database.url, contract=keeper.contract) as operator,
+    ):
 
         def disable(event: Event) -> None:
             if isinstance(event, BatchTaken):
@@ -169,7 +172,7 @@ def test_a_flag_that_closes_stops_the_sweep_at_the_next_batch(database: Database
 
 def test_the_fuse_stops_a_first_sweep_that_would_take_most_of_the_table(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 1_200)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         [swept] = Sweeper(keeper.store, keeper.contract).sweep().rules
         assert (swept.outcome, swept.rows) == (Outcome.FUSED, 0)
         assert len(ids(database)) == 1_200
@@ -183,7 +186,7 @@ def test_the_fuse_stops_a_first_sweep_that_would_take_most_of_the_table(database
 def test_a_cap_leaves_exactly_as_many_as_it_says(database: Database, tmp_path: Path) -> None:
     database.execute("CREATE TABLE beats (id bigint PRIMARY KEY, seen_at bigint NOT NULL)")
     database.executemany("INSERT INTO beats VALUES (?, ?)", [(n, ms(OLD) + n) for n in range(1, 53)])
-    with kept(database, tmp_path, CAPPED) as keeper:
+    with enabled_keeper(database, tmp_path, CAPPED) as keeper:
         assert keeper.prune("beats", rule="cap", limit=10).rows == 2
         assert ids(database, "beats") == list(range(3, 53))
         assert keeper.prune("beats", rule="cap", limit=10).rows == 0
@@ -191,7 +194,7 @@ def test_a_cap_leaves_exactly_as_many_as_it_says(database: Database, tmp_path: P
 
 def test_a_live_state_is_refused(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 2)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         with pytest.raises(WrongArgument, match="live state"):
             keeper.prune("jobs", states=["done", "open"], older_than=NEW, limit=5)
         assert len(ids(database)) == 2
@@ -199,7 +202,7 @@ def test_a_live_state_is_refused(database: Database, tmp_path: Path) -> None:
 
 def test_a_floor_is_above_every_caller(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 2)
-    with kept(database, tmp_path, JOBS + '[floor]\njobs = "5d"\n') as keeper:
+    with enabled_keeper(database, tmp_path, JOBS + '[floor]\njobs = "5d"\n') as keeper:
         with pytest.raises(WrongArgument, match="floor"):
             keeper.prune("jobs", states=["done"], older_than=datetime.now(UTC) - 4 * DAY, limit=5)
         assert keeper.prune("jobs", states=["done"], older_than=datetime.now(UTC) - 6 * DAY, limit=5).rows == 2
@@ -211,7 +214,9 @@ def test_a_row_without_a_key_never_leaves(database: Database, tmp_path: Path) ->
     unnamed = MOST_LOST + 1
     rows = [*((None, ms(OLD) + n) for n in range(unnamed)), ("a", ms(OLD) + unnamed)]
     database.executemany("INSERT INTO jobs VALUES (?, 'done', ?)", rows)
-    with kept(database, tmp_path, JOBS.replace("[table.jobs.rule", 'key = ["id"]\n[table.jobs.rule', 1)) as keeper:
+    with enabled_keeper(
+        database, tmp_path, JOBS.replace("[table.jobs.rule", 'key = ["id"]\n[table.jobs.rule', 1)
+    ) as keeper:
         assert keeper.prune("jobs", rule="done", limit=1).rows == 1, "nor does it stand in the way of others"
         assert sweeper(keeper).sweep().rules[0].rows == 0
         assert database.query("SELECT id FROM jobs") == [(None,)] * unnamed
@@ -221,7 +226,7 @@ def test_an_uncounted_cascade_is_refused(database: Database, tmp_path: Path) -> 
     create(database, "REFERENCES jobs ON DELETE CASCADE")
     fill(database, 2)
     database.execute("INSERT INTO notes VALUES (1, 1, 'a')")
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         with pytest.raises(BindError, match="uncounted"):
             keeper.prune("jobs", rule="done", limit=5)
         assert sweeper(keeper).sweep().rules[0].outcome is Outcome.FAILED
@@ -239,7 +244,7 @@ def test_a_trigger_that_keeps_a_row_fails_the_batch(database: Database, tmp_path
             " $$ BEGIN IF old.id = 2 THEN RETURN NULL; END IF; RETURN old; END $$"
         )
         database.execute("CREATE TRIGGER keep BEFORE DELETE ON jobs FOR EACH ROW EXECUTE FUNCTION keep()")
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         with pytest.raises(StoreError, match="took 3"):
             keeper.prune("jobs", rule="done", limit=5)
         assert ids(database) == [1, 2, 3, 4]
@@ -249,7 +254,7 @@ def test_a_trigger_that_keeps_a_row_fails_the_batch(database: Database, tmp_path
 def test_an_expired_or_held_row_is_not_consumed(database: Database, tmp_path: Path) -> None:
     database.execute("CREATE TABLE codes (id bigint PRIMARY KEY, until bigint NOT NULL)")
     database.executemany("INSERT INTO codes VALUES (?, ?)", [(1, ms(OLD)), (2, ms(NEW + DAY)), (3, ms(NEW + DAY))])
-    with kept(database, tmp_path, EXPIRING) as keeper:
+    with enabled_keeper(database, tmp_path, EXPIRING) as keeper:
         keeper.hold("codes", {"id": 3}, reason="a test")
         assert [keeper.consume("codes", {"id": n}) is not None for n in (1, 2, 3)] == [False, True, False]
         assert keeper.consume("codes", {"id": 2}) is None
@@ -261,7 +266,7 @@ def test_a_sweep_too_waits_for_the_hold_that_is_being_placed(
 ) -> None:
     monkeypatch.setitem(LOCAL_SETTINGS, "lock_timeout", "20s")
     lone_jobs(postgres_database, 4)
-    with kept(postgres_database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS) as keeper:
         with open_keeper(postgres_database.url, contract=keeper.contract) as other:
             pause = Paused(monkeypatch, PostgresTransaction, "execute", "INSERT INTO")
             holding = Background(lambda: other.hold("jobs", {"id": 2}, reason="a test"))
@@ -279,7 +284,7 @@ def test_a_sweep_too_waits_for_the_hold_that_is_being_placed(
 
 def test_a_plan_is_refused_when_more_is_due_by_it(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 3)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         plan = keeper.plan()
         database.execute("INSERT INTO jobs (id, status, done_at) VALUES (50, 'done', ?)", (ms(OLD),))
         with pytest.raises(PlanError, match="at least 4 are due"):
@@ -289,7 +294,7 @@ def test_a_plan_is_refused_when_more_is_due_by_it(database: Database, tmp_path: 
 
 def test_a_plan_takes_nothing_that_became_due_after_it(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 3)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         plan = keeper.plan(now=datetime.now(UTC) - DAY)
         database.execute(
             "UPDATE jobs SET done_at = ? WHERE id = 2", (ms(datetime.now(UTC) - 7 * DAY - timedelta(hours=1)),)
@@ -300,9 +305,9 @@ def test_a_plan_takes_nothing_that_became_due_after_it(database: Database, tmp_p
 
 def test_a_plan_of_another_contract_is_refused(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 3)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         plan = keeper.plan()
-    with kept(database, tmp_path, JOBS.replace("7d", "8d")) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS.replace("7d", "8d")) as keeper:
         with pytest.raises(PlanError, match="contract"):
             keeper.apply(plan)
         assert len(ids(database)) == 3
@@ -310,7 +315,7 @@ def test_a_plan_of_another_contract_is_refused(database: Database, tmp_path: Pat
 
 def test_a_plan_of_another_database_is_refused(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 3)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         plan = keeper.plan()
         plan = type(plan)(**{**{name: getattr(plan, name) for name in plan.__dataclass_fields__}, "database": "other"})
         with pytest.raises(PlanError, match="another database"):
@@ -323,7 +328,7 @@ def test_a_plan_of_another_database_is_refused(database: Database, tmp_path: Pat
 
 def test_a_failing_prune_leaves_the_callers_transaction_as_it_was(database: Database, tmp_path: Path) -> None:
     lone_jobs(database, 3)
-    with kept(database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(database, tmp_path, JOBS) as keeper:
         trail = "wane_audit" if database.store == "sqlite" else "wane.audit"
         database.execute(f"ALTER TABLE {trail} RENAME TO {'wane_elsewhere' if database.store == 'sqlite' else 'gone'}")
         caller: sqlite3.Connection | psycopg.Connection[tuple[object, ...]] = database.connect()
@@ -341,7 +346,7 @@ def test_a_caller_that_would_not_see_what_others_committed_is_refused(
 ) -> None:
     lone_jobs(postgres_database, 3)
     caller = postgres_database.connect()
-    with kept(postgres_database, tmp_path, JOBS) as keeper:
+    with enabled_keeper(postgres_database, tmp_path, JOBS) as keeper:
         caller.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         with pytest.raises(StoreError, match="repeatable read"):
             keeper.prune("jobs", rule="done", limit=5, connection=caller)
@@ -354,6 +359,6 @@ def test_a_guarded_row_stays(database: Database, tmp_path: Path) -> None:
     fill(database, 3)
     database.execute("INSERT INTO notes VALUES (1, 2, 'a')")
     heard = Heard()
-    with kept(database, tmp_path, GUARDED, heard) as keeper:
+    with enabled_keeper(database, tmp_path, GUARDED, heard) as keeper:
         assert keeper.prune("jobs", rule="done", limit=5).rows == 2
         assert ids(database) == [2]

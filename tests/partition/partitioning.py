@@ -15,7 +15,7 @@ import psycopg
 
 from servers import Database, packaged_installation
 from wane._keeper import Keeper, open_keeper
-from wane.events import Event, nobody
+from wane.events import Event, ignore_event
 
 CONTRACT = """
 [scheduler]
@@ -129,7 +129,7 @@ def keeping(
     database: Database,
     folder: Path,
     contract: str = CONTRACT,
-    listener: Callable[[Event], None] = nobody,
+    listener: Callable[[Event], None] = ignore_event,
 ) -> Iterator[Keeper]:
     """A keeper of the database, migrated."""
     file = folder / "wane.toml"

@@ -13,7 +13,7 @@ from races.racing import Background, await_true
 from servers import PostgresDatabase
 from wane.events import Event, PartitionStep
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.group("spark"), pytest.mark.timeout(300)]
 
 
 def test_months_are_archived_on_spark_and_then_dropped(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
@@ -38,8 +38,10 @@ def test_a_runner_archives_rows_and_lets_their_months_go(postgres_database: Post
     with keeping(postgres_database, tmp_path, COLD.format(folder=tmp_path), reported.append) as keeper:
         aged(postgres_database, keeper)
         before = count(postgres_database, "event")
-        kept = f"event_p_{OLDEST.later().name}"
-        postgres_database.execute(f"UPDATE {kept} SET status = 'open' WHERE id = (SELECT min(id) FROM {kept})")
+        remaining = f"event_p_{OLDEST.later().name}"
+        postgres_database.execute(
+            f"UPDATE {remaining} SET status = 'open' WHERE id = (SELECT min(id) FROM {remaining})"
+        )
         assert keeper.run(max_runs=1).failures == 0
         assert count(postgres_database, PAST) == 0, "its rows were archived"
         # What one window archives, the next run finds empty.
@@ -48,7 +50,7 @@ def test_a_runner_archives_rows_and_lets_their_months_go(postgres_database: Post
         await_true(lambda: PAST not in partitions(postgres_database), "the month has left")
         stop.set()
         assert running.result().failures == 0
-        assert count(postgres_database, kept) == 1, "a row that is live keeps its month"
+        assert count(postgres_database, remaining) == 1, "a row that is live keeps its month"
         [cold] = [table for table in keeper.archive.tables() if table.table == "event"]
         assert cold.rows == before - count(postgres_database, "event")
     assert [event.step for event in reported if isinstance(event, PartitionStep) and event.partition == PAST] == [

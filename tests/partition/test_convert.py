@@ -14,7 +14,7 @@ from wane._partition.chore import PartitionChore
 from wane._partition.months import Month
 from wane._partition.sql import PostgresPartitions
 from wane.errors import Locked, PartitionBusy, PartitionError, StoreError
-from wane.events import nobody
+from wane.events import ignore_event
 
 # What has to be accepted, and what is refused
 
@@ -179,7 +179,7 @@ def test_an_index_that_was_left_half_built_is_built_again(postgres_database: Pos
     assert postgres_database.query("SELECT count(*) FROM pg_index WHERE NOT indisvalid") == [(0,)]
 
 
-def test_a_lock_that_is_not_to_be_had_is_asked_for_again(
+def test_an_unavailable_lock_is_retried(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres_database.script(PLAIN)
@@ -222,7 +222,7 @@ def test_a_lock_that_is_never_to_be_had_is_given_up(
         assert keeper.partition.undo("event").did == "rolled back"
 
 
-def test_a_table_that_was_changed_meanwhile_is_left_alone(
+def test_a_table_that_was_changed_meanwhile_is_not_converted(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres_database.script(PLAIN)
@@ -264,7 +264,7 @@ def test_a_conversion_whose_month_is_near_prepares_for_a_later_one(
         postgres_database.execute(
             "UPDATE wane.partition_change SET facts = jsonb_set(facts, '{until}', to_jsonb(?::text))", (past,)
         )
-        PartitionChore(keeper.contract, nobody)(keeper.store, "a test")
+        PartitionChore(keeper.contract, ignore_event)(keeper.store, "a test")
         assert postgres_database.query(bounds) == [(0,)], (
             "nobody may be refused a row because a conversion was forgotten"
         )

@@ -74,8 +74,8 @@ def test_rows_beyond_every_month_are_caught_and_get_theirs(postgres_database: Po
         [done] = keeper.partition.maintain("event")
         assert done.rows == 1
         assert rows(postgres_database) == was, "the same rows, and no trigger fired"
-        [(place,)] = postgres_database.query(where, ("far",))
-        assert place.removeprefix("event_p_") in months(postgres_database)
+        [(partition,)] = postgres_database.query(where, ("far",))
+        assert partition.removeprefix("event_p_") in months(postgres_database)
         assert postgres_database.query(where, ("never",)) == [("event_p_after",)]
         keeper.partition.undo("event", pace=FAST)
         assert rows(postgres_database) == was
@@ -108,7 +108,7 @@ def test_too_many_rows_beyond_every_month_are_reported_and_stay(
     assert postgres_database.query("SELECT count(*) FROM event_p_after") == [(0,)]
 
 
-def test_an_end_that_nobody_catches_is_mended(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_an_end_without_a_partition_is_mended(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(PLAIN)
     with keeping(postgres_database, tmp_path) as keeper:
         keeper.partition.convert("event", accept=True)

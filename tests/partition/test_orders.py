@@ -29,7 +29,7 @@ LAST = Month(NOW.year, NOW.month).later(-1)
 Step = Callable[[PostgresDatabase, Keeper], None]
 
 
-def aside(database: PostgresDatabase) -> list[str]:
+def quarantined(database: PostgresDatabase) -> list[str]:
     found = database.query("SELECT partition FROM wane.partition_retired WHERE state = 'quarantined' ORDER BY id")
     return [name for (name,) in found]
 
@@ -45,16 +45,16 @@ def split(database: PostgresDatabase, keeper: Keeper) -> None:
 def retire(database: PostgresDatabase, keeper: Keeper) -> None:
     outcomes = {one.outcome for one in keeper.partition.retire("event", pace=FAST)}
     assert outcomes == {"quarantined"}
-    assert len(aside(database)) >= 1
+    assert len(quarantined(database)) >= 1
 
 
 def reattach_one(database: PostgresDatabase, keeper: Keeper) -> None:
-    names = aside(database)
+    names = quarantined(database)
     keeper.partition.reattach("event", names[len(names) // 2])
 
 
 def reattach_all(database: PostgresDatabase, keeper: Keeper) -> None:
-    for name in aside(database):
+    for name in quarantined(database):
         keeper.partition.reattach("event", name)
 
 
@@ -98,6 +98,16 @@ def undo_in_several_attempts(database: PostgresDatabase, keeper: Keeper) -> None
     undo(database, keeper)
 
 
+# The others are parts of these.
+@pytest.mark.sampled(
+    *(
+        f"postgres-{order}"
+        for order in (
+            *("reattached-before", "retired-twice", "undone-in-several-attempts", "converted-twice"),
+            "table-of-before-twice",
+        )
+    )
+)
 @pytest.mark.parametrize(
     "steps",
     [

@@ -34,11 +34,15 @@ CREATE TABLE event_read (event_id bigint NOT NULL REFERENCES event (id), reader 
 CREATE TABLE claim (id bigint PRIMARY KEY, event_id bigint);
 CREATE INDEX claim_event ON claim (event_id);
 """
-RULES = CONTRACT.replace(
-    'time = "created_at"\n[table.event.rule.old]\n',
-    'time = "created_at"\nstate = "status"\nlive = ["open"]\n[table.event.rule.old]\nwhen = ["done"]\n'
-    'unless = [{ referenced_by = "claim.event_id" }]\n',
-).replace("note = {", 'claim = { elsewhere = "a test" }\nnote = {')
+RULES = (
+    CONTRACT.replace("90d", "28d")
+    .replace(
+        'time = "created_at"\n[table.event.rule.old]\n',
+        'time = "created_at"\nstate = "status"\nlive = ["open"]\n[table.event.rule.old]\nwhen = ["done"]\n'
+        'unless = [{ referenced_by = "claim.event_id" }]\n',
+    )
+    .replace("note = {", 'claim = { elsewhere = "a test" }\nnote = {')
+)
 COLD = (
     RULES.replace('when = ["done"]\n', 'when = ["done"]\nthen = "archive"\n')
     .replace("ahead = 2", 'ahead = 2\nthen = "archive"')
@@ -49,13 +53,13 @@ COLD = (
 """The same through the archive, which lies in a folder."""
 NOW = datetime.now(UTC)
 THIS = Month(NOW.year, NOW.month)
-OLDEST = THIS.later(-6)
-"""The first of the months that the table has; with a window of 90 days, at least two of them are past their time."""
+OLDEST = THIS.later(-4)
+"""The first of the months that the table has; with a window of 28 days, at least three of them are past their time."""
 PAST = f"event_p_{OLDEST.name}"
 
 
 def aged(database: PostgresDatabase, keeper: Keeper) -> None:
-    """A table that was partitioned half a year ago: a hundred rows a month, every third read, one of them a month later."""
+    """A table that was partitioned four months ago: a hundred rows a month, every third read, one of them a month later."""
     keeper.partition.convert("event", accept=True)
     for table in ("event", "event_read"):
         [old] = [name for name in partitions(database, table) if "_p_before" in name]
@@ -182,7 +186,7 @@ def test_what_becomes_due_while_months_leave_keeps_its_month(
     second = OLDEST.later()
     keep = NOW - datetime(second.year, second.month, 15, tzinfo=UTC)
     hours = round(keep.total_seconds() / 3600)
-    rules = RULES.replace('keep = "90d"\nwith', f'keep = "{hours}h"\nwith')
+    rules = RULES.replace('keep = "28d"\nwith', f'keep = "{hours}h"\nwith')
     young = f"created_at > now() - interval '{hours} hours'"
 
     def insert_late(event: Event) -> None:
@@ -207,7 +211,7 @@ def test_what_becomes_due_while_months_leave_keeps_its_month(
         assert count(postgres_database, "event WHERE id = 9999") == 1
         [entry] = keeper.audit(kind="retire")
         assert entry.cutoff is not None
-        assert before <= entry.cutoff + timedelta(days=90) <= entry.executed_at
+        assert before <= entry.cutoff + timedelta(days=28) <= entry.executed_at
         assert outcomes(keeper.partition.retire("event"))[name] == "quarantined", "it is due for the next run"
 
 
@@ -229,7 +233,7 @@ def test_a_row_that_comes_late_for_a_month_that_left_is_caught(
 
 
 @pytest.mark.parametrize("order", ["oldest first", "newest first"])
-def test_what_is_aside_can_be_put_back_as_it_was(
+def test_a_quarantined_partition_can_be_put_back_as_it_was(
     postgres_database: PostgresDatabase, tmp_path: Path, order: str
 ) -> None:
     postgres_database.script(SCHEMA)
@@ -393,7 +397,7 @@ def test_what_is_found_to_stay_while_its_month_leaves_is_put_back(
         assert postgres_database.query(everything) == before
 
 
-def test_a_hold_on_the_table_keeps_what_is_aside(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_a_hold_on_the_table_keeps_a_quarantined_partition(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(SCHEMA)
     with keeping(postgres_database, tmp_path, RULES) as keeper:
         aged(postgres_database, keeper)
@@ -405,7 +409,9 @@ def test_a_hold_on_the_table_keeps_what_is_aside(postgres_database: PostgresData
         assert keeper.partition.reattach("event", PAST).outcome == "attached"
 
 
-def test_a_guard_that_comes_late_keeps_what_is_aside(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_a_guard_that_comes_late_keeps_a_quarantined_partition(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
     postgres_database.script(SCHEMA)
     with keeping(postgres_database, tmp_path, RULES) as keeper:
         aged(postgres_database, keeper)
@@ -415,8 +421,8 @@ def test_a_guard_that_comes_late_keeps_what_is_aside(postgres_database: Postgres
         hasten(postgres_database)
         done = keeper.partition.retire("event")
         assert outcomes(done).pop(PAST) == "stays"
-        [kept] = [one for one in done if one.partition == PAST]
-        assert f"--reattach {PAST}" in kept.why
+        [remaining] = [one for one in done if one.partition == PAST]
+        assert f"--reattach {PAST}" in remaining.why
         assert keeper.partition.reattach("event", PAST).outcome == "attached"
         assert count(postgres_database, "event WHERE id = ?", known) == 1
 
@@ -451,7 +457,7 @@ why   = "a test"
 state = "reader"
 live  = ["busy"]
 time  = "read_at"
-rule.gone = { when = ["gone"], keep = "90d" }
+rule.gone = { when = ["gone"], keep = "28d" }
 """
 
 
@@ -475,7 +481,7 @@ def test_a_live_follower_keeps_its_month(
 
         elsewhere, done = PostgresPartitions.elsewhere, threading.Event()
 
-        def look_then_revive(steps: PostgresPartitions, *arguments: Any) -> bool:
+        def probe_then_revive(steps: PostgresPartitions, *arguments: Any) -> bool:
             found = elsewhere(steps, *arguments)
             if not done.is_set():
                 done.set()
@@ -485,7 +491,7 @@ def test_a_live_follower_keeps_its_month(
         if when == "before":
             revive()
         else:
-            monkeypatch.setattr(PostgresPartitions, "elsewhere", look_then_revive)
+            monkeypatch.setattr(PostgresPartitions, "elsewhere", probe_then_revive)
         [stays] = [one for one in keeper.partition.retire("event") if one.partition == PAST]
         assert stays.outcome == "stays"
         assert count(postgres_database, PAST) == 100
@@ -508,8 +514,8 @@ def test_flags_and_roles_gate_it_as_they_gate_sweeps(postgres_database: Postgres
         assert outcomes(planned)[PAST] == "due", "a dry run is not gated"
         assert planned[-1] == off
         assert count(postgres_database, PAST) == 100
-    nobody_is = f'{RULES}\n[roles]\nenabled = true\nadmin = "wane_nobody"\n'
-    with keeping(postgres_database, tmp_path, nobody_is) as keeper, pytest.raises(NotAllowed):
+    no_process_is = f'{RULES}\n[roles]\nenabled = true\nadmin = "wane_nobody"\n'
+    with keeping(postgres_database, tmp_path, no_process_is) as keeper, pytest.raises(NotAllowed):
         keeper.partition.retire("event")
 
 
@@ -577,7 +583,7 @@ def test_a_month_that_keeps_others_from_being_deleted_lets_them(
         postgres_database.execute("DELETE FROM customer")  # What is aside refers to it no longer.
 
 
-def test_going_back_asks_about_months_that_are_aside(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_going_back_asks_about_quarantined_months(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     """A plain table could not take them back, and nobody would drop them: they would be forgotten."""
     postgres_database.script(SCHEMA)
     postgres_database.script(
@@ -622,7 +628,7 @@ def test_followers_that_are_not_partitioned_leave_stretch_by_stretch(
 ) -> None:
     postgres_database.script(SCHEMA)
     postgres_database.script(
-        "INSERT INTO event (created_at) SELECT date_trunc('month', now()) - interval '6 months' + (g % 25) * interval '1 day'"
+        "INSERT INTO event (created_at) SELECT date_trunc('month', now()) - interval '4 months' + (g % 25) * interval '1 day'"
         " FROM generate_series(1, 500) AS g; INSERT INTO event_read SELECT id, r, created_at FROM event,"
         " unnest(ARRAY['a', 'b']) AS r WHERE id % 7 <> 0"
     )
@@ -657,7 +663,7 @@ def test_it_stops_between_two_batches_of_followers_and_goes_on(
         assert (done[0].partition, done[0].outcome, done[0].counts["event"]) == (PAST, "quarantined", 100)
 
 
-def test_nobody_is_stopped_while_months_leave(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_no_writer_is_blocked_while_months_leave(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(SCHEMA)
     with keeping(postgres_database, tmp_path, RULES) as keeper:
         aged(postgres_database, keeper)
@@ -674,18 +680,18 @@ def test_nobody_is_stopped_while_months_leave(postgres_database: PostgresDatabas
 
 def test_a_runner_lets_months_go_by_itself(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     from wane._partition.chore import PartitionChore
-    from wane.events import nobody
+    from wane.events import ignore_event
 
     postgres_database.script(SCHEMA)
     with keeping(postgres_database, tmp_path, RULES) as keeper:
         aged(postgres_database, keeper)
-        PartitionChore(keeper.contract, nobody)(keeper.store, "a test")
+        PartitionChore(keeper.contract, ignore_event)(keeper.store, "a test")
         assert PAST not in partitions(postgres_database)
 
 
 def test_forever_is_a_word(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(SCHEMA)
-    forever = RULES.replace('keep = "90d"\nahead', 'keep = "forever"\nahead')
+    forever = RULES.replace('keep = "28d"\nahead', 'keep = "forever"\nahead')
     with keeping(postgres_database, tmp_path, forever) as keeper:
         aged(postgres_database, keeper)
         assert keeper.partition.retire("event") == []

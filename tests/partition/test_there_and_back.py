@@ -101,7 +101,9 @@ def test_what_a_partitioned_table_keeps(postgres_database: PostgresDatabase, tmp
     assert one("SELECT polname::text FROM pg_policy WHERE polrelid = 'event'::regclass") == [("event_all",)]
 
 
-def test_nobody_is_stopped_and_nothing_is_lost_on_the_way(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_no_writer_is_blocked_and_nothing_is_lost_on_the_way(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
     postgres_database.script(RICH)
     with keeping(postgres_database, tmp_path) as keeper, Application(postgres_database) as application:
         done = keeper.partition.convert("event", accept=True)

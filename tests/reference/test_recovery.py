@@ -161,7 +161,7 @@ def test_a_connection_that_is_used_outlives_every_sweep(database: Database, tmp_
         assert world.all("SELECT connection_id FROM connections ORDER BY 1") == ["abandoned", "used"]
 
 
-def test_a_cap_evicts_only_what_the_next_heartbeat_brings_back(database: Database, tmp_path: Path) -> None:
+def test_a_cap_evicts_only_what_the_next_heartbeat_recreates(database: Database, tmp_path: Path) -> None:
     with drill(database, "statestore", tmp_path) as world:
         rows = [
             {

@@ -87,7 +87,7 @@ def test_both_stores_get_the_same_number_of_rows(database: Database, tmp_path: P
 
 
 @pytest.mark.unmigrated
-def test_a_database_with_tables_is_left_alone(database: Database) -> None:
+def test_a_database_with_tables_is_unchanged(database: Database) -> None:
     database.execute("CREATE TABLE connections (id integer)")
     with pytest.raises(Exception, match="already exists"):
         seed(database.url, rows=1_000, now=NOW)

@@ -18,7 +18,7 @@ from wane._prune.pace import FAST
 from wane._prune.sweep import Outcome
 from wane.errors import NotAllowed, StoreError
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.group("spark"), pytest.mark.timeout(300)]
 
 _ROWS = 30
 
@@ -76,7 +76,7 @@ def test_a_member_of_the_admin_role_archives(archivists: Archivists) -> None:
 
 
 @pytest.mark.parametrize("role", ["application", "reader", "stranger"])
-def test_nobody_else_archives_and_spark_is_not_started(archivists: Archivists, role: str) -> None:
+def test_no_other_role_archives_and_spark_is_not_started(archivists: Archivists, role: str) -> None:
     before = archivists.hot()
     started: list[str] = []
     url = archivists.login(role)

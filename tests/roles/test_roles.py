@@ -274,7 +274,7 @@ def test_a_member_of_the_admin_role_locks_the_rows_that_hold_times(fresh: World)
 
 
 @pytest.mark.parametrize("role", ["reader", "application", "stranger"])
-def test_nobody_else_sweeps(world: World, role: str) -> None:
+def test_no_other_role_sweeps(world: World, role: str) -> None:
     if role != "application":
         # They may not even see whether Wane's own tables are there.
         with pytest.raises(StoreError, match="own tables cannot be read") as barred:
@@ -294,7 +294,7 @@ def test_nobody_else_sweeps(world: World, role: str) -> None:
     assert world.database.query("SELECT count(*) FROM job") == [(41,)]
 
 
-def test_where_roles_are_off_nobody_is_asked(world: World) -> None:
+def test_where_roles_are_off_no_role_is_required(world: World) -> None:
     with world.keeper("application") as keeper:
         keeper.contract = replace(world.contract, roles=replace(world.contract.roles, enabled=False))
         swept = keeper.sweep()
@@ -325,13 +325,13 @@ def test_a_role_that_is_missing_is_reported_so(postgres_database: PostgresDataba
             keeper.sweep()
 
 
-def test_applying_again_changes_nothing(world: World) -> None:
+def test_applying_twice_changes_nothing(world: World) -> None:
     with Keeper(world.contract, open_store(resolve_url(world.database.url))) as keeper:
         assert keeper.roles().missing == ()
         assert keeper.apply_roles().statements == ()
 
 
-def test_rights_that_nobody_needs_are_taken_away(fresh: World) -> None:
+def test_rights_that_no_role_needs_are_revoked(fresh: World) -> None:
     roles = fresh.contract.roles
     fresh.database.script(
         f"GRANT ALL ON ALL TABLES IN SCHEMA archive TO {quoted(roles.reader)};"
@@ -394,7 +394,7 @@ def test_installing_functions_again_keeps_what_the_roles_were_given(fresh: World
         assert connection.execute("SELECT rows FROM wane.v_queue_retention_pressure WHERE tbl = 'job'").fetchall()
 
 
-def test_installing_functions_gives_nobody_rights_that_they_did_not_have(fresh: World) -> None:
+def test_installing_functions_grants_no_role_new_rights(fresh: World) -> None:
     with Keeper(fresh.contract, open_store(resolve_url(fresh.database.url))) as keeper:
         install(keeper)
         install(keeper)

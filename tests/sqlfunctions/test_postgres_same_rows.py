@@ -320,7 +320,7 @@ def test_bounds_in_sql_are_the_bounds_of_the_engine(clusters: Any, timestamp: da
 
     def value(kind: str, time: Time, name: str = "cutoff") -> Any:
         type_, text = bounds(Column("at", kind, True), time, inclusive=inclusive)[name]
-        text = re.sub("wane_moment", "%(timestamp)s::timestamptz", text)
+        text = re.sub("wane_at", "%(timestamp)s::timestamptz", text)
         [(found,)] = connection.execute(f"SELECT ({text})::{type_}", {"timestamp": timestamp}).fetchall()
         return found
 

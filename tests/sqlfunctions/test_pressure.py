@@ -54,7 +54,17 @@ def test_the_view_of_postgresql_is_what_the_command_prints(postgres_database: Po
         assert tuple(name for (name,) in names) == COLUMNS
 
 
-def test_the_view_keeps_nobody_from_changing_a_table(postgres_database: PostgresDatabase) -> None:
+def test_an_estimate_is_of_the_rows_not_of_a_subquery_beside_them(postgres_database: PostgresDatabase) -> None:
+    """The planner lists subqueries of conditions first."""
+    with healthy(postgres_database) as world:
+        install(world.keeper)
+        postgres_database.execute("CREATE TABLE measured AS SELECT n FROM generate_series(1, 1000) AS n")
+        postgres_database.execute("ANALYZE measured")
+        beside = "SELECT count(*) FROM public.measured WHERE (SELECT n FROM public.measured LIMIT 1) > 0 OR n > 0"
+        assert postgres_database.query("SELECT wane.sql_estimate(?)", (beside,)) == [(1_000,)]
+
+
+def test_the_view_does_not_prevent_changes_of_a_table(postgres_database: PostgresDatabase) -> None:
     with healthy(postgres_database) as world:
         install(world.keeper)
         postgres_database.script("ALTER TABLE job ALTER COLUMN id TYPE bigint; DROP TABLE inbox")

@@ -40,9 +40,9 @@ def test_a_held_row_stays_whatever_the_session_is_set_to(
         f"CREATE TABLE job (id {kind} PRIMARY KEY, at_ms bigint); CREATE INDEX ON job (at_ms, id);"
         f"INSERT INTO job VALUES ({value}, {ago(30)})"
     )
-    with keeping(database, table("job", rule("old", KEEP_WEEK, when=()), state=None)) as kept:
-        install(kept.keeper)
-        kept.keeper.hold("job", {"id": key}, reason="court")
+    with keeping(database, table("job", rule("old", KEEP_WEEK, when=()), state=None)) as opened:
+        install(opened.keeper)
+        opened.keeper.hold("job", {"id": key}, reason="court")
         connection = database.connect()
         connection.execute(setting.encode())
         [(done,)] = connection.execute("SELECT wane.prune('job', 'old', 10)").fetchall()

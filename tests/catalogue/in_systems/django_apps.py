@@ -119,13 +119,13 @@ def fill_beat() -> None:
     for n in range(60):
         at = now() - timedelta(days=n, minutes=5)
         if n % 5 == 0:
-            kept = PeriodicTask.objects.create(name=f"p{n}", task="x", interval=often, enabled=n % 2 > 0)
+            task = PeriodicTask.objects.create(name=f"p{n}", task="x", interval=often, enabled=n % 2 > 0)
         else:
             clocked = ClockedSchedule.objects.create(clocked_time=at)
-            kept = PeriodicTask.objects.create(
+            task = PeriodicTask.objects.create(
                 name=f"c{n}", task="x", clocked=clocked, one_off=True, enabled=n % 4 == 0
             )
-        PeriodicTask.objects.filter(pk=kept.pk).update(date_changed=at)
+        PeriodicTask.objects.filter(pk=task.pk).update(date_changed=at)
         ClockedSchedule.objects.create(clocked_time=at - timedelta(hours=1))
 
 

@@ -263,7 +263,7 @@ async def test_completed_messages_are_remembered_for_as_long_as_prefect_says(
         assert (await enqueue(queue, pool, idempotency_key=key) == first) is remembered
 
 
-async def test_settings_beyond_what_a_queue_allows_are_brought_within(
+async def test_settings_beyond_what_a_queue_allows_are_limited(
     queue: WorkerCleanupQueue, pool: UUID, clock: Clock
 ) -> None:
     await enqueue(queue, pool)
@@ -307,9 +307,9 @@ async def test_leases_of_other_queues_in_the_database_are_not_its_business(
     with temporary_settings({ATTEMPTS: 1}):
         result = await queue.expire_leases(limit=1_000_000)
     assert [one.message.message_id for one in result.dead_lettered] == [mine]
-    kept = others.read_message("m")
-    assert kept is not None
-    assert kept.state is MessageState.RESERVED
+    remaining = others.read_message("m")
+    assert remaining is not None
+    assert remaining.state is MessageState.RESERVED
     others.close()
 
 
@@ -330,7 +330,7 @@ async def test_a_worker_may_give_any_reason(queue: WorkerCleanupQueue, pool: UUI
     assert letter.release_reason == "??" + "🌒" * 2_499
 
 
-async def test_a_reservation_that_nobody_waits_for_any_more_is_given_back(store: Store, pool: UUID) -> None:
+async def test_a_reservation_of_a_cancelled_consumer_is_released(store: Store, pool: UUID) -> None:
     begun, may_go_on = threading.Event(), threading.Event()
 
     def clock() -> datetime:
