@@ -1,14 +1,16 @@
 """How long it takes to move rows to an archive, beside the ways that people do it by hand.
 
-    .venv/bin/python -m bench.archive [--rows 2000000] [--rounds 3] [--only sqlite|postgres] [--scale]
+    .venv/bin/python -m bench.archive [--rows 2000000] [--rounds 3] [--only sqlite|postgres] [--scale] [--cluster] [--files 1000]
 
 Every round gives each contender the same table of about 500 bytes a row, all of it due, and takes them in turns. Wane copies, reads back,
 proves, commits and evicts, and can be killed anywhere; the others copy and delete. On PostgreSQL every ten rows have a transaction of their
 own, as applications write them. Everybody's connections are open and everybody's Spark runs already (`spark_start_seconds` says what that
-took). The first archive run of a schema proves every row inside the database; so a few rows go first, unmeasured, and what is measured is
+took); the rival over JDBC has a Spark of its own, with Spark's own settings of Java. The first archive run of a schema proves every row inside the database; so a few rows go first, unmeasured, and what is measured is
 the everyday run. CPU seconds are those of this process, its Java, its tasks and the database's server: on a busy machine they are the
 numbers to trust. `cold` is a first run in a process of its own, with Spark's start and the strict proof of a first sweep. `--scale`
-measures Wane alone with a quarter of the rows and with all of them. Raw samples go to bench/results/archive.json.
+measures Wane alone with a quarter of the rows and with all of them. `--cluster` measures it on a standalone cluster of one, two and four
+worker processes, with a database that makes every connection wait: see `waiting`. `--files` counts the files that a query by key reads.
+Raw samples go to bench/results/archive.json.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
+import socket
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,10 +39,9 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from bench.measuring import ROOT, machine, postgres_url, print_line, timed
-from wane._archive.session import session
+from wane._archive.spark.session import session
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._keeper import open_keeper
@@ -77,7 +80,7 @@ WARM = 100
 COLD_ROWS = 30_000
 
 
-def contract(folder: Path, url: str, unit: str) -> Contract:
+def contract(folder: Path, url: str, unit: str, spark: str = "") -> Contract:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "wane.toml"
     file.write_text(f"""
@@ -96,15 +99,25 @@ then = "archive"
 url = "./archive"
 [archive.event_outbox]
 keep = "forever"
-""")
+{spark}""")
     return load_contract(file)
 
 
-class Memory:
-    """The most that this process, its Java and its Python workers ever held at a time, looked at ten times a second."""
+class Watched:
+    """What a family of processes uses, looked at ten times a second: CPU seconds, and the most memory that each kind held at a time.
 
-    def __enter__(self) -> Memory:
+    Processes end meanwhile, and what they used is in no parent's sum: Spark lets its idle workers go.
+    """
+
+    def __init__(self, *families: int) -> None:
+        self._families = families
+        self._first: dict[int, float] = {}
+        self._last: dict[int, float] = {}
         self.most: dict[str, int] = {}
+
+    def __enter__(self) -> Watched:
+        self._look()
+        self._first = dict(self._last)
         self._over = threading.Event()
         self._watching = threading.Thread(target=self._watch)
         self._watching.start()
@@ -113,39 +126,42 @@ class Memory:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._watching.join()
+        self._look()
+
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(seconds - self._first.get(pid, 0.0) for pid, seconds in self._last.items())
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
-            for kind, kilobytes in _family(os.getpid()):
-                self.most[kind] = max(self.most.get(kind, 0), kilobytes // 1024)
+            self._look()
+
+    def _look(self) -> None:
+        for first in self._families:
+            for pid, kind in family(first):
+                self._last[pid] = max(self._last.get(pid, 0.0), _cpu(pid))
+                self.most[kind] = max(self.most.get(kind, 0), _resident(pid) // 1024)
 
 
-def _family(pid: int) -> Iterator[tuple[str, int]]:
-    yield "driver", _resident(pid)
-    waiting = _children(pid)
+def _cpu(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def family(pid: int) -> Iterator[tuple[int, str]]:
+    """A process and its descendants: a driver, or a server's first process."""
+    waiting = [pid]
     while waiting:
         one = waiting.pop()
         try:
             name = Path(f"/proc/{one}/comm").read_text().strip()
         except OSError:
             continue
-        if name != "postgres":
-            yield ("java" if name == "java" else "task"), _resident(one)
+        yield one, "driver" if one == pid else "java" if name == "java" else "server" if name == "postgres" else "task"
         waiting += _children(one)
-
-
-def cpu_of_family(pid: int) -> float:
-    """CPU seconds of a process and its descendants, those that have ended included."""
-    total, waiting = 0, [pid]
-    while waiting:
-        one = waiting.pop()
-        try:
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += sum(int(number) for number in fields[11:15])  # utime, stime, and those of ended children.
-        waiting += _children(one)
-    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:
@@ -184,9 +200,10 @@ class Postgres:
         self.connection.execute("VACUUM ANALYZE event_outbox")
         self.connection.execute("CHECKPOINT")
 
-    def server_cpu(self) -> float:
+    def server(self) -> list[int]:
+        """The server's first process, if it runs on this machine."""
         stat = Path(f"/proc/{self.connection.info.backend_pid}/stat")
-        return cpu_of_family(int(stat.read_text().rpartition(")")[2].split()[1])) if stat.exists() else 0.0
+        return [int(stat.read_text().rpartition(")")[2].split()[1])] if stat.exists() else []
 
     def size(self) -> int:
         [(size,)] = self.connection.execute("SELECT pg_relation_size('event_outbox')").fetchall()
@@ -250,8 +267,8 @@ class Sqlite:
         self.connection.execute("ANALYZE")
         self.connection.execute("PRAGMA wal_checkpoint(truncate)")
 
-    def server_cpu(self) -> float:
-        return 0.0
+    def server(self) -> list[int]:
+        return []
 
     def size(self) -> int:
         return self.path.stat().st_size
@@ -336,30 +353,73 @@ def copy_and_zstd(database: Database, folder: Path) -> dict[str, Any]:
     return {}
 
 
-def spark_jdbc(spark: SparkSession, database: Postgres, folder: Path, rows: int) -> dict[str, Any]:
-    """Spark's own reader over JDBC in four ranges, its own Parquet writer by month, one DELETE."""
-    options = psycopg.conninfo.conninfo_to_dict(database.url)
-    target = f"jdbc:postgresql://{options.get('host', 'localhost')}:{options.get('port', 5432)}/{options['dbname']}"
-    [(schema,)] = database.connection.execute("SELECT current_schema()").fetchall()
-    target += f"?currentSchema={schema}"
+JDBC_PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR").getOrCreate()
+spark.conf.set("spark.sql.session.timeZone", "UTC")
+print("started", flush=True)
+for line in sys.stdin:
+    job = json.loads(line)
     frame = spark.read.jdbc(
-        target,
+        job["url"],
         "(SELECT *, to_char(created_at, 'YYYY-MM') AS month FROM event_outbox) AS t",
         column="id",
         lowerBound=0,
-        upperBound=rows,
+        upperBound=job["rows"],
         numPartitions=4,
-        properties={"user": options["user"], "driver": "org.postgresql.Driver", "fetchsize": "10000"},
+        properties={"user": job["user"], "driver": "org.postgresql.Driver", "fetchsize": "10000"},
     )
-    frame.write.option("compression", "zstd").partitionBy("month").parquet(str(folder / "rows"))
-    database.delete()
-    return {}
+    frame.write.option("compression", "zstd").partitionBy("month").parquet(job["folder"])
+    print("written", flush=True)
+"""
+
+
+class SparkJdbc:
+    """Spark's own reader over JDBC in four ranges, its own Parquet writer by month, one DELETE; warm after the first job."""
+
+    def __init__(self, database: Postgres, folder: Path) -> None:
+        options = psycopg.conninfo.conninfo_to_dict(database.url)
+        [(schema,)] = database.connection.execute("SELECT current_schema()").fetchall()
+        host, port = options.get("host", "localhost"), options.get("port", 5432)
+        self.database = database
+        self.url = f"jdbc:postgresql://{host}:{port}/{options['dbname']}?currentSchema={schema}"
+        self.user = options["user"]
+        environ = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--driver-class-path {JDBC} pyspark-shell"}
+        self.program = subprocess.Popen(
+            [sys.executable, "-c", JDBC_PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environ,
+        )
+        self._await("started")
+        database.fresh(WARM)
+        self.run(folder / "jdbc-warm", WARM)
+
+    def _await(self, word: str) -> None:
+        assert self.program.stdout is not None
+        assert self.program.stdout.readline().strip() == word
+
+    def run(self, folder: Path, rows: int) -> dict[str, Any]:
+        assert self.program.stdin is not None
+        job = {"url": self.url, "user": self.user, "rows": rows, "folder": str(folder / "rows")}
+        self.program.stdin.write(json.dumps(job) + "\n")
+        self.program.stdin.flush()
+        self._await("written")
+        self.database.delete()
+        return {}
+
+    def close(self) -> None:
+        self.program.kill()
+        self.program.wait()
 
 
 # --- Measuring ---------------------------------------------------------------------------------------------------------------------------
 
 
-def measure(database: Database, folder: Path, spark: SparkSession, rows: int, rounds: int) -> dict[str, Any]:
+def measure(database: Database, folder: Path, rows: int, rounds: int) -> dict[str, Any]:
     def fresh_first(contender: Callable[[Path], dict[str, Any]]) -> Callable[[Path], Callable[[], dict[str, Any]]]:
         def prepare(place: Path) -> Callable[[], dict[str, Any]]:
             database.fresh(rows)
@@ -373,26 +433,32 @@ def measure(database: Database, folder: Path, spark: SparkSession, rows: int, ro
     }
     if shutil.which("zstd") and shutil.which("psql" if database.kind == "postgres" else "sqlite3"):
         contenders["copy_and_zstd"] = fresh_first(lambda place: copy_and_zstd(database, place))
+    rival = None
     if isinstance(database, Postgres) and JDBC.exists() and "host=/" not in database.url:
-        contenders["spark_jdbc"] = fresh_first(lambda place: spark_jdbc(spark, database, place, rows))
+        rival = SparkJdbc(database, folder)
+        contenders["spark_jdbc"] = fresh_first(lambda place: rival.run(place, rows))
     samples: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     for number in range(rounds):
         for name, prepare in contenders.items():
             place = folder / f"{database.kind}-{name}-{number}"
             run = prepare(place)
             heap = database.size()
-            before = cpu_of_family(os.getpid()), database.server_cpu()
-            with Memory() as memory:
+            whose = rival.program.pid if rival is not None and name == "spark_jdbc" else os.getpid()
+            with Watched(whose) as used, Watched(*database.server()) as server:
                 seconds, told = timed(run)
-            spent = cpu_of_family(os.getpid()) - before[0], database.server_cpu() - before[1]
+            if whose != os.getpid():
+                used.most.pop("driver")  # A pipe's end.
             assert database.left() == 0, name
             size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-            cpu = {"cpu_seconds": round(sum(spent), 2), "server_cpu_seconds": round(spent[1], 2)}
+            server_cpu = server.cpu_seconds
+            cpu = {"cpu_seconds": round(used.cpu_seconds + server_cpu, 2), "server_cpu_seconds": round(server_cpu, 2)}
             sample = {"seconds": round(seconds, 2), **cpu, "size_of_heap": round(size / heap, 3), **told}
-            samples[name].append({**sample, "memory_mb": memory.most})
+            samples[name].append({**sample, "memory_mb": used.most})
             print_line(f"{database.kind} round {number + 1} {name}: {samples[name][-1]}")
             shutil.rmtree(place)
-    return {"samples": samples, "ratios": ratios(samples)}
+    if rival is not None:
+        rival.close()
+    return {"rows": rows, "load": os.getloadavg()[1], "samples": samples, "ratios": ratios(samples)}
 
 
 def ratios(samples: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
@@ -415,11 +481,19 @@ def scale(database: Database, folder: Path, rows: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, count in (("quarter", rows // 4), ("whole", rows)):
         run = wane(database, folder / f"{database.kind}-{name}", count)
-        with Memory() as memory:
+        with Watched(os.getpid()) as used, Watched(*database.server()) as server:
             seconds, told = timed(run)
-        found[name] = {"rows": count, "seconds": round(seconds, 2), **told, "memory_mb": memory.most}
+        spent = round(used.cpu_seconds + server.cpu_seconds, 2)
+        found[name] = {
+            "rows": count,
+            "seconds": round(seconds, 2),
+            "cpu_seconds": spent,
+            **told,
+            "memory_mb": used.most,
+        }
         print_line(f"{database.kind} {name}: {found[name]}")
     found["ratio"] = round(found["whole"]["seconds"] / found["quarter"]["seconds"], 3)
+    found["CPU ratio"] = round(found["whole"]["cpu_seconds"] / found["quarter"]["cpu_seconds"], 3)
     return found
 
 
@@ -431,13 +505,149 @@ def cold(database: Database, folder: Path) -> dict[str, Any]:
         keeper.enable()
         keeper.archive.adopt()
     database.fresh(COLD_ROWS)
-    script = "import bench.archive as b, sys; b._archive(b.load_contract(b.Path(sys.argv[1])))"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds, _ = timed(lambda: subprocess.run([sys.executable, "-c", script, str(promised.path)], cwd=ROOT, check=True))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    started = time.monotonic()
+    command = [sys.executable, "-c", COLD, str(promised.path), str(started)]
+    program = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    with Watched(program.pid) as used, Watched(*database.server()) as server:
+        _, errors = program.communicate()
+    seconds = time.monotonic() - started
+    assert program.returncode == 0, errors
     assert database.left() == 0
-    return {"rows": COLD_ROWS, "seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)}
+    parts = json.loads(errors.splitlines()[-1])
+    spent = round(used.cpu_seconds + server.cpu_seconds, 2)
+    return {"rows": COLD_ROWS, "seconds": round(seconds, 2), "cpu_seconds": spent, "parts": parts}
+
+
+COLD = """
+import sys, time
+import bench.archive as b
+parts = {"python_and_imports": time.monotonic() - float(sys.argv[2])}
+promised = b.load_contract(b.Path(sys.argv[1]))
+parts["spark"] = b.timed(lambda: b.session(promised.spark))[0]
+parts["run"], done = b.timed(lambda: b._archive(promised))
+parts = {name: round(seconds, 2) for name, seconds in parts.items()}
+b.print_line(b.json.dumps({**parts, **done}))
+"""
+
+
+# --- A query by key --------------------------------------------------------------------------------------------------------------------
+
+
+def by_key(database: Database, folder: Path, files: int) -> dict[str, Any]:
+    """Ask an archive of many files for one row, and for a row by a condition that no file can be skipped by."""
+    rows = files * 20
+    promised = contract(folder, database.url, database.unit, "[spark]\nrange_rows = 20\n")
+    with open_keeper(None, contract=promised) as keeper:
+        keeper.migrate()
+        keeper.enable()
+        keeper.archive.adopt()
+        database.fresh(rows)
+        [ran] = keeper.archive.run(pace=FAST).rules
+        assert ran.outcome == "done", ran
+        written = len(list((folder / "archive" / "event_outbox").rglob("*.parquet")))
+        one, seconds, spent = f"id = {rows // 2}", {}, {}
+        for name, where in (("one", one), ("all", f"id + 0 = {rows // 2}")):
+            with Watched(os.getpid()) as used:
+                seconds[name], frame = timed(lambda where=where: keeper.archive.query("event_outbox", where=where))
+                read = len(frame.inputFiles())
+                seconds[name] += timed(frame.collect)[0]
+            spent[name] = round(used.cpu_seconds, 2), read
+    found = {
+        name: {"seconds": round(seconds[name], 2), "cpu_seconds": spent[name][0], "files": spent[name][1]}
+        for name in seconds
+    }
+    return {"files": written, **found}
+
+
+# --- A cluster, and a database that makes everybody wait -------------------------------------------------------------------------------
+
+
+BYTES_PER_SECOND = 500_000
+WAITING = """
+CREATE FUNCTION waiting() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN OLD; END $$;
+CREATE TRIGGER waiting BEFORE DELETE ON event_outbox FOR EACH ROW WHEN (OLD.id % 50 = 0) EXECUTE FUNCTION waiting();
+"""
+
+
+class Waiting:
+    """A line to the server over which every connection gets so many bytes a second, as from a slow disk, without using a processor."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = host, port
+        self._line = socket.create_server(("127.0.0.1", 0))
+        self.port = self._line.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._line.accept()
+            server = socket.create_connection(self._server)
+            for pair in ((client, server, None), (server, client, BYTES_PER_SECOND)):
+                threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _pass(source: socket.socket, target: socket.socket, most: int | None) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data)
+                if most is not None:
+                    time.sleep(len(data) / most)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
+ON_CLUSTER = """
+import json, sys
+import bench.archive as b
+from wane._archive.pipeline import evictors
+evictors.ROWS_EACH = 1  # So few rows would be evicted by one task; a sweep of a million is divided.
+b.print_line(json.dumps(b._archive(b.load_contract(b.Path(sys.argv[1])))))
+"""
+
+
+def on_clusters(database: Postgres, folder: Path, rows: int) -> dict[str, Any]:
+    """One, two and four worker processes; each of the sixteen ranges waits for as long, whoever reads or deletes it."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from archive.cluster import cluster, environment
+
+    options = psycopg.conninfo.conninfo_to_dict(database.url)
+    line = Waiting(str(options["host"]), int(options["port"]))
+    given = database.url.replace(f":{options['port']}/", f":{line.port}/")
+    folder.mkdir()
+    shipped = environment(folder)
+    found: dict[str, Any] = {}
+    for workers in (1, 2, 4):
+        place = folder / str(workers)
+        place.mkdir()
+        with cluster(place, workers, {"WANE_TASK_URL": given}) as master:
+            settings = f"""[spark]
+master = "{master}"
+url_variable = "WANE_TASK_URL"
+range_rows = {-(-rows // 16)}
+evictors = {workers}
+[spark.settings]
+"spark.archives" = "{shipped}#env"
+"spark.pyspark.python" = "./env/bin/python"
+"spark.driver.host" = "127.0.0.1"
+"spark.executor.memory" = "512m"
+"""
+            promised = contract(place, database.url, database.unit, settings)
+            with open_keeper(None, contract=promised) as keeper:
+                keeper.migrate()
+                keeper.enable()
+                keeper.archive.adopt()
+            database.fresh(rows)
+            database.connection.execute(f"DROP FUNCTION IF EXISTS waiting CASCADE; {WAITING}".encode())
+            command = [sys.executable, "-c", ON_CLUSTER, str(promised.path)]
+            done = subprocess.run(command, cwd=ROOT, check=True, stderr=subprocess.PIPE, text=True)
+            assert database.left() == 0
+        steps = json.loads(done.stderr.splitlines()[-1])["seconds_of"]
+        found[str(workers)] = {"copy_seconds": steps["planned"], "evict_seconds": steps["committed"]}
+        print_line(f"cluster of {workers}: {found[str(workers)]}")
+    for step in ("copy", "evict"):
+        times = {one: sample[f"{step}_seconds"] for one, sample in found.items() if one.isdigit()}
+        found[f"{step}, 1 worker / 2, 1 / 4"] = [round(times["1"] / times[one], 2) for one in ("2", "4")]
+    return {"rows": rows, **found}
 
 
 def main() -> None:
@@ -446,27 +656,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["sqlite", "postgres"])
     parser.add_argument("--scale", action="store_true")
+    parser.add_argument("--cluster", action="store_true")
+    parser.add_argument("--files", type=int)
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results |= {"rows": options.rows, **machine()}
+    results |= machine()
     with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
         folder = Path(place)
         settings = contract(folder / "first", "sqlite:///unused.db", Sqlite.unit).spark
-        if JDBC.exists():
-            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-class-path {JDBC} pyspark-shell"
-        results["spark_start_seconds"], spark = timed(lambda: session(settings))
-        results["spark_start_seconds"] = round(results["spark_start_seconds"], 2)
+        if not options.cluster:
+            results["spark_start_seconds"] = round(timed(lambda: session(settings))[0], 2)
 
         def measured(database: Database) -> None:
             kind = results.setdefault(database.kind, {})
             if options.scale:
                 kind["scale"] = scale(database, folder, options.rows)
+            elif options.files:
+                kind["by_key"] = by_key(database, folder / f"{database.kind}-files", options.files)
+                print_line(f"{database.kind} by key: {kind['by_key']}")
+            elif options.cluster:
+                assert isinstance(database, Postgres)
+                kind["cluster"] = on_clusters(database, folder / "clusters", options.rows)
             else:
-                kind |= measure(database, folder, spark, options.rows, options.rounds)
+                kind |= measure(database, folder, options.rows, options.rounds)
                 kind["cold"] = cold(database, folder / f"{database.kind}-cold")
                 print_line(f"{database.kind} cold: {kind['cold']}")
 
-        if options.only != "postgres":
+        if options.only != "postgres" and not options.cluster:
             measured(Sqlite(folder))
         if options.only != "sqlite":
             with postgres_url() as url:

@@ -253,7 +253,9 @@ def read_plans(store: Store, promised: Contract) -> dict[str, str]:
             "newest_due": queries_of(store).edge_due(selection, NOW, newest=True),
             "never_due": queries_of(store).count_never_due(selection, 10_001),
         }
-        plans |= {f"{selection.rule.name}.{name}": store.explain(statement) for name, statement in reads.items()}
+        plans |= {
+            f"{selection.rule.name}.{name}": store.planner.explain(statement) for name, statement in reads.items()
+        }
     return plans
 
 

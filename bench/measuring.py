@@ -41,8 +41,7 @@ def postgres_url() -> Iterator[str]:
         sys.exit(f"no PostgreSQL to measure: run `make setup`, or set {URL_VARIABLE}")
     directory = Path(tempfile.mkdtemp(prefix="wane-bench-", dir="/tmp"))
     directory.chmod(0o755)
-    servers.SETTINGS |= AS_PEOPLE_RUN_IT
-    with servers.PostgresServer(installation, directory, durable=True) as server:
+    with servers.PostgresServer(installation, directory, durable=True, settings=AS_PEOPLE_RUN_IT) as server:
         yield server.url
 
 

@@ -6,7 +6,7 @@ Peers are measured if they are installed (bench/peers.txt, Python 3.12): procras
 knockerlite carries on SQLite. Every system has its own database on the same durable server, or its own file with the same pragmas; workers are
 processes with a connection each, and they speak to each system through its own Python interface. `--cpu` adds the CPU time of an operation, of
 the workers and all processes of the server together. On SQLite honker never waits for the disk, so Wane is measured as it is, and at
-NORMAL like honker.
+NORMAL like honker: every ratio is between two that wait for the disk, or two that do not.
 """
 
 from __future__ import annotations
@@ -411,9 +411,11 @@ def rate(
 def wane_waits(where: str, barrier: Barrier, wakeups: int) -> list[float]:
     queue = _wane(where)
     sequence = queue.read_wakeup_sequence()
+    last = sequence + wakeups
     barrier.wait()
     woken = []
-    for _ in range(wakeups):
+    # On a busy machine one wakeup may follow two enqueues.
+    while sequence < last:
         newer = queue.wait_for_wakeup(sequence, timeout=10)
         woken.append(time.monotonic())
         assert newer is not None
@@ -547,7 +549,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     peers = POSTGRES if store == "postgres" else SQLITE
     found = [peer for module, peer in peers.items() if importlib.util.find_spec(module)]
-    systems = [WANE, *([NORMAL] if cpu and store == "sqlite" else []), BARE, *found]
+    systems = [WANE, *([NORMAL] if store == "sqlite" else []), BARE, *found]
     lines = []
     with ExitStack() as stack:
         where = databases(stack, store, systems)
@@ -567,7 +569,7 @@ def measure(
                         samples[system.name].append(per_second)
                         spent[system.name].append(round(each * 1_000_000, 1))
                 median = {name: statistics.median(values) for name, values in samples.items()}
-                ratios = {name: round(median["wane"] / value, 2) for name, value in median.items() if name != "wane"}
+                ratios = {name: round(median[like(name, median)] / median[name], 2) for name in others(median)}
                 print_line(f"{store} {what} pending {pending:,} workers {many}: {median} wane/… {ratios}")
                 lines.append(
                     {
@@ -585,12 +587,21 @@ def measure(
     return lines
 
 
+def others(median: dict[str, float]) -> list[str]:
+    """The systems that Wane is measured beside."""
+    return [name for name in median if name not in ("wane", AT_NORMAL)]
+
+
+def like(name: str, median: dict[str, float]) -> str:
+    """Wane with the durability of another system."""
+    return AT_NORMAL if name == "honker" and AT_NORMAL in median else "wane"
+
+
 def _by_cpu(spent: dict[str, list[float]]) -> dict[str, Any]:
     """Ratios at equal durability: what others take, beside what Wane takes."""
     median = {name: statistics.median(values) for name, values in spent.items()}
-    ours = AT_NORMAL if AT_NORMAL in median else "wane"
-    ratios = {name: round(value / median[ours], 2) for name, value in median.items() if name != ours}
-    print_line(f"CPU microseconds {median}, {ours}/… {ratios}")
+    ratios = {name: round(median[name] / median[like(name, median)], 2) for name in others(median)}
+    print_line(f"CPU microseconds {median}, wane/… {ratios}")
     return {"cpu_microseconds": spent, "wane_over_by_cpu": ratios}
 
 

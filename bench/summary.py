@@ -37,15 +37,26 @@ PRUNE = (
     ("last tenth of batches / first tenth", "last tenth of batches / first tenth", "≤ 1.1", "≤ 1.1"),
     ("write-ahead log per row / one DELETE", "WAL per row, wane / one_delete", "≤ 1.1", ""),
 )
+ARCHIVE = (
+    ("CPU / a pyarrow script", "CPU, wane / pyarrow_script", "", ""),
+    ("CPU / COPY or the shell, zstd", "CPU, wane / copy_and_zstd", "", ""),
+    ("time / a pyarrow script", "time, wane / pyarrow_script", "≤ 1.6", "≤ 2.0"),
+    ("time / Spark over JDBC", "time, wane / spark_jdbc", "≤ 0.7", ""),
+    ("CPU / Spark over JDBC", "CPU, wane / spark_jdbc", "", ""),
+)
 OTHERWISE = ("pace", "p99", "p95", "longest", "tenth", "write-ahead")
 """Ratios of something else than CPU time, whatever a run measured."""
 STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
 SYSTEMS = (
     "django-sessions, SQLite",
     "django-sessions, PostgreSQL",
+    "Celery, SQLite",
+    "Celery, PostgreSQL",
+    "River, PostgreSQL",
     "Oban, PostgreSQL",
     "Solid Queue, PostgreSQL",
     "procrastinate, PostgreSQL",
+    "Prefect, PostgreSQL",
 )
 
 
@@ -69,6 +80,10 @@ def lines() -> Iterator[Line]:
         )
         for what in ("cover", "plan"):
             yield Line(f"{named}, {what} of 100 tables / one scan", "check_plan", (store, "ratio_to_scan", what), "")
+    for store, named in STORES.items():
+        archive = f"{named} archive, {load('archive').get(store, {}).get('rows', 0):,} rows"
+        for what, key, *goals in ARCHIVE:
+            yield Line(f"{archive}, {what}", "archive", (store, "ratios", key), goals[list(STORES).index(store)])
     for name in SYSTEMS:
         yield Line(f"tables of {name}, `--fast` / its own cleaner", "systems", (name, "ratio"), "≥ 0.75")
     yield Line("/ knockerlite's pruning", "peers", ("knockerlite", "wane / knockerlite"), "≥ 1.2")
@@ -79,6 +94,16 @@ def lines() -> Iterator[Line]:
     yield Line("`wane plan` / python, CPU", "start", ("ratios", "plan"), "≤ 26.7")
 
 
+QUEUE_GOALS = {
+    ("drain", "procrastinate", 1_000_000, 16): "≥ 1.7 (2.5 by CPU)",
+    ("drain", "pgqueuer", 1_000_000, 16): "≥ 1.7 (2.5 by CPU)",
+    ("enqueue", "pgqueuer", 1_000_000, 1): "≥ 1.1",
+    ("enqueue", "pgqueuer", 1_000_000, 4): "≥ 1.1",
+    ("enqueue", "pgqueuer", 1_000_000, 16): "≥ 1.5",
+}
+"""By what is measured, beside whom, with how many pending, by how many workers. Those beside honker are of honker 0.5.0."""
+
+
 def queue_rows() -> Iterator[tuple[str, str, str, str]]:
     """Messages per second, and CPU where it was measured, beside each peer."""
     for store, named in STORES.items():
@@ -87,8 +112,11 @@ def queue_rows() -> Iterator[tuple[str, str, str, str]]:
             for peer, ratio in line.get("wane_over", {}).items():
                 by_cpu = line.get("wane_over_by_cpu", {}).get(peer)
                 shown = "reserve + ack" if line["what"] == "drain" else line["what"]
-                case = f"{named} queue, {shown} / {peer}, {line['pending']:,} pending, {line['workers']} workers"
-                yield case, f"{ratio}{'' if by_cpu is None else f' ({by_cpu} by CPU)'}", "", saved["measured_on"]
+                equal = ", neither waits for the disk" if peer == "honker" else ""
+                many = "worker" if line["workers"] == 1 else "workers"
+                case = f"{named} queue, {shown} / {peer}{equal}, {line['pending']:,} pending, {line['workers']} {many}"
+                goal = QUEUE_GOALS.get((line["what"], peer, line["pending"], line["workers"]), "")
+                yield case, f"{ratio}{'' if by_cpu is None else f' ({by_cpu} by CPU)'}", goal, saved["measured_on"]
 
 
 def load(name: str) -> dict[str, Any]:

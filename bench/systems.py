@@ -2,18 +2,21 @@
 
     .venv/bin/python -m bench.systems [--rows 100000] [--rounds 3] [--only NAME …] [--cpu]
 
-The tables have the columns, keys, indexes and triggers that matter of Django's sessions, Oban, Solid Queue and procrastinate, and the
-statements of their cleaners, with the batches that those have; nothing of the systems themselves runs. Each contender gets a fresh copy, in
-turns; everybody's connection is open, and nobody's commits wait for the disk. Raw samples go to bench/results/systems.json.
+The tables have the columns, keys, indexes and triggers that matter of Django's sessions, Celery's results, River, Oban, Solid Queue,
+procrastinate and Prefect's flow runs, and the statements of their cleaners, with the batches that those have; nothing of the systems
+themselves runs, and no cleaner pauses. Each contender gets a fresh copy, in turns; everybody's connection is open, and nobody's commits
+wait for the disk. Both must delete the same number of rows of each table. Raw samples go to bench/results/systems.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sqlite3
 import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +36,10 @@ from wane._prune.pace import FAST
 from wane._prune.sweep import Sweeper
 
 RESULTS = ROOT / "bench" / "results" / "systems.json"
-DUE_SHARE = 0.9
-"""Of all rows; tables that are cleaned for the first time are nearly all due."""
+DAYS_OLD = "(CASE WHEN n > {rows} / 10 THEN 100.0 ELSE 90.0 END * n / {rows})"
+"""The age of row n: nine rows in ten are older than 10 days, as in tables that are cleaned for the first time, and the
+others are younger than 9, so that none comes due meanwhile."""
+DAYS = f"interval '1 day' * {DAYS_OLD}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +49,13 @@ class System:
     store: str
     tables: str
     fill: tuple[str, ...]
-    clean: str
-    """Run until it deletes nothing."""
+    clean: str | Callable[[psycopg.Connection], None]
+    """A statement, run until it deletes nothing; or what cleans."""
     contract: str
+
+    @property
+    def table_names(self) -> list[str]:
+        return re.findall(r"CREATE TABLE (\w+)", self.tables)
 
 
 SESSIONS = """
@@ -62,7 +71,86 @@ CREATE INDEX django_session_expire_date ON django_session (expire_date);
 """
 ENDS = ("completed", "cancelled", "discarded")
 EXECUTIONS = ("ready", "claimed", "blocked", "scheduled", "failed", "recurring")
-DAYS = "interval '1 day' * (100.0 * n / {rows})"
+CELERY = """
+[table.celery_taskmeta]
+scheduler = "s"
+why = "A benchmark."
+time = { column = "date_done", zone = "UTC" }
+[table.celery_taskmeta.rule.expired]
+keep = "10d"
+"""
+CELERY_TABLE = """
+CREATE TABLE celery_taskmeta (id {key}, task_id varchar(155) UNIQUE, status varchar(50), result {bytes}, date_done {type},
+  traceback text, children {bytes});
+CREATE INDEX celery_taskmeta_date_done ON celery_taskmeta (date_done);
+"""
+FLOW_RUNS = """
+[table.flow_run]
+scheduler = "s"
+why = "A benchmark."
+state = "state_type"
+live = ["SCHEDULED", "PENDING", "RUNNING", "PAUSED", "CANCELLING"]
+time = "end_time"
+[table.flow_run.rule.ended]
+when = ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]
+where = { parent_task_run_id = { null = true } }
+keep = "10d"
+with = [
+  "flow_run_state.flow_run_id",
+  "flow_run_input.flow_run_id",
+  { table = "task_run", columns = "flow_run_id", with = ["task_run_state.task_run_id"] },
+  "log.flow_run_id",
+  "artifact.flow_run_id",
+]
+"""
+FLOW_RUN_TABLES = """
+CREATE TABLE artifact (id uuid PRIMARY KEY, key text, flow_run_id uuid, task_run_id uuid);
+CREATE INDEX artifact_run ON artifact (flow_run_id);
+CREATE TABLE log (id uuid PRIMARY KEY, level smallint NOT NULL, message text NOT NULL, flow_run_id uuid, task_run_id uuid,
+  timestamp timestamptz NOT NULL);
+CREATE INDEX log_run ON log (flow_run_id, timestamp);
+CREATE TABLE flow_run (id uuid PRIMARY KEY, name text NOT NULL, state_type text, end_time timestamptz, parent_task_run_id uuid,
+  state_id uuid);
+CREATE INDEX flow_run_end ON flow_run (end_time DESC);
+CREATE INDEX flow_run_state_type ON flow_run (state_type);
+CREATE INDEX flow_run_parent ON flow_run (parent_task_run_id);
+CREATE INDEX flow_run_state_id ON flow_run (state_id);
+CREATE TABLE flow_run_state (id uuid PRIMARY KEY, flow_run_id uuid NOT NULL REFERENCES flow_run (id) ON DELETE CASCADE,
+  type text NOT NULL, timestamp timestamptz NOT NULL, result_artifact_id uuid REFERENCES artifact (id) ON DELETE SET NULL);
+CREATE UNIQUE INDEX flow_run_state_run ON flow_run_state (flow_run_id, timestamp DESC);
+CREATE INDEX flow_run_state_artifact ON flow_run_state (result_artifact_id);
+CREATE TABLE task_run (id uuid PRIMARY KEY, flow_run_id uuid REFERENCES flow_run (id) ON DELETE CASCADE, state_type text);
+CREATE INDEX task_run_run ON task_run (flow_run_id);
+CREATE TABLE task_run_state (id uuid PRIMARY KEY, task_run_id uuid NOT NULL REFERENCES task_run (id) ON DELETE CASCADE,
+  type text NOT NULL, timestamp timestamptz NOT NULL, result_artifact_id uuid REFERENCES artifact (id) ON DELETE SET NULL);
+CREATE UNIQUE INDEX task_run_state_run ON task_run_state (task_run_id, timestamp DESC);
+CREATE INDEX task_run_state_artifact ON task_run_state (result_artifact_id);
+CREATE TABLE flow_run_input (id uuid PRIMARY KEY, flow_run_id uuid NOT NULL REFERENCES flow_run (id) ON DELETE CASCADE,
+  key text NOT NULL, UNIQUE (flow_run_id, key));
+ALTER TABLE flow_run ADD FOREIGN KEY (parent_task_run_id) REFERENCES task_run (id) ON DELETE SET NULL;
+ALTER TABLE flow_run ADD FOREIGN KEY (state_id) REFERENCES flow_run_state (id) ON DELETE SET NULL;
+"""
+
+
+def vacuum_flow_runs(connection: psycopg.Connection) -> None:
+    """Delete as Prefect's vacuum does: 200 runs, which cascades, then their logs and artifacts, 200 rows at a time."""
+    while True:
+        with connection.transaction():
+            found = connection.execute(
+                "SELECT id FROM flow_run WHERE parent_task_run_id IS NULL AND state_type IN"
+                " ('COMPLETED', 'FAILED', 'CRASHED', 'CANCELLED') AND end_time IS NOT NULL AND end_time < now() - interval '10 days'"
+                " ORDER BY id LIMIT 200 FOR UPDATE SKIP LOCKED"
+            ).fetchall()
+            runs = [run for (run,) in found]
+            connection.execute("DELETE FROM flow_run WHERE id = ANY(%s)", [runs])
+        if not runs:
+            return
+        for table in ("log", "artifact"):
+            some = f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE flow_run_id = ANY(%s) LIMIT 200)"
+            while connection.execute(some.encode(), [runs]).rowcount > 0:
+                pass
+
+
 SYSTEMS = {
     "django-sessions, SQLite": System(
         "sqlite",
@@ -71,7 +159,9 @@ SYSTEMS = {
             (
                 "WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {rows}) INSERT INTO django_session"
                 " SELECT lower(hex(randomblob(16))), 'e30:1vJ' || hex(randomblob(40)),"
-                " strftime('%Y-%m-%d %H:%M:%S', 'now', (10 - 100.0 * n / {rows}) || ' days') || printf('.%06d', n % 1000000) FROM g"
+                " strftime('%Y-%m-%d %H:%M:%S', 'now', (10 - "
+                + DAYS_OLD
+                + ") || ' days') || printf('.%06d', n % 1000000) FROM g"
             ),
         ),
         "DELETE FROM django_session WHERE expire_date < strftime('%Y-%m-%d %H:%M:%f', 'now')",
@@ -89,6 +179,58 @@ SYSTEMS = {
         ),
         "DELETE FROM django_session WHERE expire_date < now()",
         SESSIONS,
+    ),
+    "Celery, SQLite": System(
+        "sqlite",
+        CELERY_TABLE.format(key="integer PRIMARY KEY AUTOINCREMENT", bytes="blob", type="datetime"),
+        (
+            (
+                "WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {rows})"
+                " INSERT INTO celery_taskmeta (task_id, status, result, date_done)"
+                " SELECT lower(hex(randomblob(16))), 'SUCCESS', randomblob(40),"
+                f" strftime('%Y-%m-%d %H:%M:%S', 'now', -{DAYS_OLD} || ' days') || printf('.%06d', n % 1000000) FROM g"
+            ),
+        ),
+        "DELETE FROM celery_taskmeta WHERE date_done < strftime('%Y-%m-%d %H:%M:%f', 'now', '-10 days')",
+        CELERY,
+    ),
+    "Celery, PostgreSQL": System(
+        "postgres",
+        CELERY_TABLE.format(key="serial PRIMARY KEY", bytes="bytea", type="timestamp"),
+        (
+            (
+                "INSERT INTO celery_taskmeta (task_id, status, result, date_done)"
+                " SELECT md5(n::text), 'SUCCESS', decode(md5((n + 1)::text), 'hex'),"
+                f" timezone('UTC', now()) - {DAYS} FROM generate_series(1, {{rows}}) AS n"
+            ),
+        ),
+        "DELETE FROM celery_taskmeta WHERE date_done < timezone('UTC', now()) - interval '10 days'",
+        CELERY,
+    ),
+    "River, PostgreSQL": System(
+        "postgres",
+        "CREATE TYPE river_job_state AS ENUM ('available', 'cancelled', 'completed', 'discarded', 'pending', 'retryable', 'running',"
+        " 'scheduled');"
+        "CREATE TABLE river_job (id bigserial PRIMARY KEY, state river_job_state NOT NULL, args jsonb NOT NULL, kind text NOT NULL,"
+        " queue text NOT NULL, priority smallint NOT NULL, scheduled_at timestamptz NOT NULL, finalized_at timestamptz,"
+        " CHECK ((finalized_at IS NOT NULL) = (state IN ('cancelled', 'completed', 'discarded'))));"
+        "CREATE INDEX river_job_kind ON river_job (kind);"
+        "CREATE INDEX river_job_fetch ON river_job (state, queue, priority, scheduled_at, id);"
+        "CREATE INDEX river_job_finalized ON river_job (state, finalized_at) WHERE finalized_at IS NOT NULL;",
+        (
+            (
+                "INSERT INTO river_job (state, args, kind, queue, priority, scheduled_at, finalized_at) SELECT"
+                " (ARRAY['completed', 'completed', 'completed', 'cancelled', 'discarded'])[1 + n % 5]::river_job_state,"
+                " '{{}}', 'job', 'default', 1, at, at"
+                f" FROM (SELECT n, now() - {DAYS} AS at FROM generate_series(1, {{rows}}) AS n) AS job"
+            ),
+        ),
+        "DELETE FROM river_job WHERE id IN (SELECT id FROM river_job WHERE "
+        + " OR ".join(f"(state = '{one}' AND finalized_at < now() - interval '10 days')" for one in ENDS)
+        + " ORDER BY id LIMIT 10000)",
+        '[table.river_job]\nscheduler = "s"\nwhy = "A benchmark."\nstate = "state"\ntime = "finalized_at"\n'
+        'live = ["available", "pending", "retryable", "running", "scheduled"]\n'
+        + "".join(f'[table.river_job.rule.{one}]\nwhen = ["{one}"]\nkeep = "10d"\n' for one in ENDS),
     ),
     "Oban, PostgreSQL": System(
         "postgres",
@@ -170,6 +312,33 @@ SYSTEMS = {
         'time = "scheduled_at"\n[table.procrastinate_jobs.rule.old]\nwhen = ["succeeded"]\nkeep = "10d"\n'
         'with = ["procrastinate_events.job_id"]\nunless = [{ referenced_by = "procrastinate_periodic_defers.job_id" }]\n',
     ),
+    "Prefect, PostgreSQL": System(
+        "postgres",
+        FLOW_RUN_TABLES,
+        (
+            # A run for every ten rows, because each has a task, seven logs, six states and an artifact.
+            (
+                "WITH run AS (INSERT INTO flow_run (id, name, state_type, end_time, state_id)"
+                " SELECT md5('run' || n)::uuid, 'run' || n, 'COMPLETED', at, md5('COMPLETED' || n)::uuid"
+                f" FROM (SELECT n, now() - {DAYS} AS at FROM generate_series(1, {{rows}}, 10) AS n) AS run RETURNING id, name, end_time)"
+                " INSERT INTO flow_run_state (id, flow_run_id, type, timestamp)"
+                " SELECT md5(type || substr(name, 4))::uuid, id, type, end_time - before * interval '1 second'"
+                " FROM run, (VALUES ('PENDING', 2), ('RUNNING', 1), ('COMPLETED', 0)) AS state(type, before)"
+            ),
+            "INSERT INTO artifact SELECT gen_random_uuid(), name, id FROM flow_run",
+            "INSERT INTO task_run SELECT gen_random_uuid(), id, 'COMPLETED' FROM flow_run",
+            (
+                "INSERT INTO task_run_state SELECT gen_random_uuid(), task.id, state.type, state.timestamp"
+                " FROM task_run AS task JOIN flow_run_state AS state USING (flow_run_id)"
+            ),
+            (
+                "INSERT INTO log SELECT gen_random_uuid(), 20, 'Finished in state Completed()', id, NULL, end_time"
+                " FROM flow_run, generate_series(1, 7)"
+            ),
+        ),
+        vacuum_flow_runs,
+        FLOW_RUNS,
+    ),
 }
 
 
@@ -191,9 +360,16 @@ class Sqlite:
         for text in (*system.fill, "ANALYZE", "PRAGMA wal_checkpoint(truncate)"):
             self.connection.execute(text.format(rows=rows))
 
-    def execute(self, text: str) -> int:
+    def count(self, table: str) -> int:
         assert self.connection is not None
-        return self.connection.execute(text).rowcount
+        [(rows,)] = self.connection.execute(f"SELECT count(*) FROM {table}")
+        return int(rows)
+
+    def clean(self, system: System) -> None:
+        assert self.connection is not None
+        assert isinstance(system.clean, str)
+        while self.connection.execute(system.clean).rowcount > 0:
+            pass
 
 
 class Postgres:
@@ -212,16 +388,20 @@ class Postgres:
         for text in (*system.fill, "CHECKPOINT", "VACUUM ANALYZE", "VACUUM"):
             self.connection.execute(text.format(rows=rows).encode())
 
-    def execute(self, text: str) -> int:
-        return self.connection.execute(text.encode()).rowcount
+    def count(self, table: str) -> int:
+        [(rows,)] = self.connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchall()
+        return int(rows)
+
+    def clean(self, system: System) -> None:
+        if callable(system.clean):
+            system.clean(self.connection)
+            return
+        while self.connection.execute(system.clean.encode()).rowcount > 0:
+            pass
 
 
 def cleaner(database: Sqlite | Postgres, system: System) -> dict[str, float]:
-    def run() -> None:
-        while database.execute(system.clean) > 0:
-            pass
-
-    seconds, cpu, _ = with_cpu(database.server, run)
+    seconds, cpu, _ = with_cpu(database.server, lambda: database.clean(system))
     return {"seconds": round(seconds, 4), "cpu_seconds": round(cpu, 4)}
 
 
@@ -236,9 +416,13 @@ def wane(database: Sqlite | Postgres, promised: Contract) -> dict[str, float]:
     return {
         "seconds": round(seconds, 4),
         "cpu_seconds": round(cpu, 4),
-        "rows": sum(swept.rows for swept in sweep.rules),
+        "audited": sum(swept.rows for swept in sweep.rules),
         "batches": sum(swept.batches for swept in sweep.rules),
     }
+
+
+def count_rows(database: Sqlite | Postgres, system: System) -> Counter[str]:
+    return Counter({table: database.count(table) for table in system.table_names})
 
 
 def measure(
@@ -252,11 +436,17 @@ def measure(
         "wane": lambda: wane(database, promised),
     }
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
+    deleted: dict[str, Counter[str]] = {}
     for _ in range(rounds):
         for name, contender in contenders.items():
             database.fresh(system, rows)
-            samples[name].append(contender())
-    assert all(one["rows"] >= rows * DUE_SHARE * 0.99 for one in samples["wane"]), samples
+            before = count_rows(database, system)
+            sample = contender()
+            deleted[name] = before - count_rows(database, system)
+            assert deleted[name] == deleted["cleaner"], deleted
+            sample["rows"] = deleted[name].total()
+            assert sample.pop("audited", sample["rows"]) == sample["rows"] > 0, sample
+            samples[name].append(sample)
     medians = {name: statistics.median(one[measured] for one in values) for name, values in samples.items()}
     return {"samples": samples, "ratio": round(medians["cleaner"] / medians["wane"], 3)}
 
@@ -273,7 +463,7 @@ def main() -> None:
     results |= {"rows": options.rows, "ratios_of": "CPU time" if options.cpu else "time", **machine()}
     with tempfile.TemporaryDirectory(prefix="wane-bench-") as place, postgres_url() as url:
         folder = Path(place)
-        databases = {"sqlite": Sqlite(folder), "postgres": Postgres(url)}
+        databases: dict[str, Sqlite | Postgres] = {"sqlite": Sqlite(folder), "postgres": Postgres(url)}
         for name in options.only:
             system = SYSTEMS[name]
             results[name] = measure(databases[system.store], system, folder, options.rows, options.rounds, measured)
