@@ -187,7 +187,8 @@ def test_a_store_counts_what_others_commit_and_its_own_batches(database: Databas
         assert sweeper(keeper, listen, pace=PACE).sweep().rules[0].counts == {"jobs": 40}
         assert None not in found
         steps = [two.changes - one.changes for one, two in pairwise(found) if one and two]
-        assert max(set(steps), key=steps.count) == activity_of(keeper.store).own.changes
+        # Transactions of other databases of the server count too, so the least of them is this sweep's own.
+        assert min(steps) == activity_of(keeper.store).own.changes
         before = activity_of(keeper.store).read()
         database.execute("INSERT INTO jobs (id, status, done_at) VALUES (99, 'open', 1)")
         after = activity_of(keeper.store).read()
