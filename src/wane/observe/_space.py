@@ -18,14 +18,14 @@ from wane._contract.model import Contract
 from wane._contract.settings import SpaceSettings
 from wane._db import Store
 from wane._db.counting import as_count, stated
-from wane._db.space import give_back, read_database_space, read_table_space
-from wane._db.space_model import DatabaseSpace, TableSpace
 from wane._db.statement import Dialect
 from wane._ledger import Ledger
 from wane._prune.pace import Pace
 from wane.errors import Locked, TimedOut, WrongArgument
 from wane.observe._measured import Measured, measured_tables
+from wane.observe._space_model import DatabaseSpace, TableSpace
 from wane.observe._sql_snapshots import Snapshots
+from wane.observe._sql_space import give_back, read_database_space, read_table_space
 
 SINCE = timedelta(days=7)
 _READ_SECONDS = 5.0
