@@ -12,8 +12,8 @@ from wane._db.statement import Execute
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, fitted, quote
 from wane._partition.records import MAX, MIN, Leaf, Range, quoted
+from wane._partition.sql_ddl import early_name, leaf_statements, qualified_name
 from wane._partition.sql_steps import LockPatience, Note, Steps, default_leaf, doubled, read_leaves
-from wane._partition.statements import early_name, leaf_statements, qualified_name
 from wane.errors import StoreError
 
 _MOST_LATE = 10_000

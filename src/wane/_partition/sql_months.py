@@ -5,8 +5,8 @@ from __future__ import annotations
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, quote
 from wane._partition.records import MAX, Leaf, Range, quoted
+from wane._partition.sql_ddl import leaf_statements, qualified_name
 from wane._partition.sql_steps import LockPatience, Note, Steps, doubled
-from wane._partition.statements import leaf_statements, qualified_name
 from wane.errors import StoreError
 
 

@@ -19,8 +19,8 @@ from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, fitted, own_names, quote
 from wane._partition.records import MAX, MIN, Leaf, Range, quoted
 from wane._partition.sql_cover import Covering
+from wane._partition.sql_ddl import qualified_name, unpartitioned_name
 from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, doubled, read_leaves
-from wane._partition.statements import qualified_name, unpartitioned_name
 from wane._prune.dialects import row_taker
 from wane._rules.dependencies_postgres import require_same_effects
 from wane._rules.queries import queries_of

@@ -16,8 +16,8 @@ from wane._db.statement import Execute
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, AnatomyKey, fitted, quote, read_standing
 from wane._partition.records import MIN, Range, quoted
+from wane._partition.sql_ddl import key_statements, leaf_statements, qualified_name, root_name, root_statements
 from wane._partition.sql_steps import LockPatience, Note, Steps, doubled, read_leaves
-from wane._partition.statements import key_statements, leaf_statements, qualified_name, root_name, root_statements
 
 _TRIGGER = "wane_split"
 _RANGE = "wane_range"

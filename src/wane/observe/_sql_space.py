@@ -48,7 +48,7 @@ def give_back(store: Store, pages: int) -> int:
     if before.auto_vacuum != "incremental":
         raise StoreError(
             f"{store.shown} has auto_vacuum = none: its free pages cannot be given back bit by bit",
-            "once, while no one uses it: PRAGMA auto_vacuum = INCREMENTAL; VACUUM;",
+            f"once, while no one uses it: {sqlite.ALLOW_VACUUM}",
         )
     if pages < 1:
         return 0  # SQLite would read this as "all of them".

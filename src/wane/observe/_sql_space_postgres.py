@@ -24,6 +24,13 @@ _POINTER = 4
 _INDEX_HEADER = 8
 _INDEX_FILL = 0.9
 
+# Statements for a user to run, each for a name.
+VACUUM = "VACUUM (ANALYZE) {};"
+ANALYZE = "ANALYZE {};"
+TRIM = "VACUUM (TRUNCATE, ANALYZE) {};"
+REWRITE = "VACUUM (FULL, ANALYZE) {};"
+REINDEX = "REINDEX INDEX CONCURRENTLY {};"
+
 # pg_stats shows the statistics of tables that the role may read; of others the width is NULL.
 TABLES = f"""
 SELECT parts.schema, parts.name, parts.oid,

@@ -16,6 +16,10 @@ _AUTO_VACUUM = {0: "none", 1: "full", 2: "incremental"}
 _PRAGMAS = "SELECT * FROM pragma_page_size(), pragma_page_count(), pragma_freelist_count(), pragma_auto_vacuum()"
 _READ_SECONDS = 30.0
 
+# Statements for a user to run.
+COPY = "VACUUM INTO 'compact.db';"
+ALLOW_VACUUM = "PRAGMA auto_vacuum = INCREMENTAL; VACUUM;"
+
 
 def read_space(read: Read, table: TableInfo, rows: int | None, seconds: float) -> TableSpace:
     """Measure a table, and how much of it is unused."""

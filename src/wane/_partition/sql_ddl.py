@@ -187,11 +187,19 @@ def bound_statements(a: Anatomy, upper: str) -> list[Ddl]:
             "no new row lies beyond",
         ),
         Ddl(
-            f"ALTER TABLE {a.table} VALIDATE CONSTRAINT {quote(bound)}",
+            validate_constraint(a.table, bound),
             f"SHARE UPDATE EXCLUSIVE on {a.table}: blocks neither reads nor writes",
             "and no old one does",
         ),
     ]
+
+
+def analyze(table: str) -> str:
+    return f"ANALYZE {table}"
+
+
+def validate_constraint(table: str, constraint: str) -> str:
+    return f"ALTER TABLE {table} VALIDATE CONSTRAINT {quote(constraint)}"
 
 
 # The swap
