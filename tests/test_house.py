@@ -8,6 +8,7 @@ from collections import defaultdict
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).parents[1] / "src" / "wane"
 TESTS = Path(__file__).parent
@@ -186,14 +187,45 @@ def test_prose_of_the_source_names_who_does_it() -> None:
     ] == []
 
 
-def test_every_module_is_private_by_name_or_part_of_the_reference() -> None:
-    pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("reference/*.md"))
-    public = [
-        ".".join(("wane", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+def public_files() -> list[Path]:
+    return [
+        path
         for path in sorted(SOURCE.rglob("*.py"))
         if not any(part.startswith("_") and part != "__init__.py" for part in path.relative_to(SOURCE).parts)
     ]
-    assert [name for name in public if f"`{name}`" not in pages and name != "wane"] == []
+
+
+def reference() -> str:
+    return "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("reference/*.md"))
+
+
+def test_every_module_is_private_by_name_or_part_of_the_reference() -> None:
+    names = [
+        ".".join(("wane", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for path in public_files()
+    ]
+    pages = reference()
+    assert [name for name in names if f"`{name}`" not in pages and name != "wane"] == []
+
+
+def test_every_name_of_a_public_module_is_private_by_name_or_part_of_the_reference() -> None:
+    code = re.findall(r"```.*?```|`[^`\n]+`", reference(), re.DOTALL)
+    written = set(re.findall(r"\w+", " ".join(code)))
+    found = []
+    for file in public_files():
+        names: list[Any] = []
+        for node in parsed(file).body:
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    names.append(name)
+                case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=exported)):
+                    names += [one.value for one in exported if isinstance(one, ast.Constant)]
+                case ast.Assign(targets=targets):
+                    names += [target.id for target in targets if isinstance(target, ast.Name)]
+                case ast.AnnAssign(target=ast.Name(id=name)):
+                    names.append(name)
+        found += [f"{file.relative_to(SOURCE)} {n}" for n in names if not n.startswith("_") and n not in written]
+    assert found == []
 
 
 SQL = re.compile(

@@ -50,7 +50,7 @@ from wane.queue._dialects import messages_of
 from wane.queue._queue import Clock
 from wane.queue._wakeups import Wakeups
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 URL_VARIABLE = "WANE_PREFECT_URL"
 MIGRATE_VARIABLE = "WANE_PREFECT_MIGRATE"
@@ -223,8 +223,8 @@ class WorkerCleanupQueue(Interface):
         return shared, _RecordedQueue(store, _pool(work_pool_id), policy, self._clock, wakeups)
 
     async def _run(
-        self, work_pool_id: UUID, work: Callable[[Queue], R], *, undo: Callable[[Queue, R], object] | None = None
-    ) -> R:
+        self, work_pool_id: UUID, work: Callable[[Queue], _R], *, undo: Callable[[Queue, _R], object] | None = None
+    ) -> _R:
         """Run work on a pool's queue, on the store's thread.
 
         Report dead letters and expired leases to Prefect's metrics. If the caller is cancelled meanwhile, `undo` is
@@ -263,8 +263,8 @@ class WorkerCleanupQueue(Interface):
 
 
 @dataclass(frozen=True, slots=True)
-class _Done(Generic[R]):
-    result: R
+class _Done(Generic[_R]):
+    result: _R
     dead_letters: tuple[DeadLetter, ...]
     expired: tuple[Expired, ...]
 
@@ -277,7 +277,7 @@ class _RecordedQueue(Queue):
         self._dead: list[str] = []
         self._expired: list[Expired] = []
 
-    def recorded(self, work: Callable[[Queue], R]) -> _Done[R]:
+    def recorded(self, work: Callable[[Queue], _R]) -> _Done[_R]:
         result = work(self)
         letters: list[DeadLetter] = []
         with suppress(StoreError):  # The work is done and reported; a missing metric does no harm.
@@ -298,7 +298,7 @@ def _expiring(limit: int) -> Callable[[Queue], Expired]:
     return lambda queue: queue.expire_leases(limit)
 
 
-def _undo(shared: SharedDatabase, queue: Queue, undo: Callable[[Queue, R], object], done: Future[_Done[R]]) -> None:
+def _undo(shared: SharedDatabase, queue: Queue, undo: Callable[[Queue, _R], object], done: Future[_Done[_R]]) -> None:
     if not done.cancelled() and done.exception() is None:
         shared.thread.submit(undo, queue, done.result().result)
 
