@@ -51,6 +51,7 @@ from wane._archive.spark.secret import task_source
 from wane._contract.load import load_contract
 from wane._contract.settings import SparkSettings
 from wane._db import open_store
+from wane._db.statement import text_literal
 from wane._findings import did_you_mean
 from wane._keeper import database_url
 from wane.errors import WrongArgument
@@ -385,7 +386,7 @@ def _value(value: Any, kind: str) -> str | None:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):
-        return None if "\\" in value else "'" + value.replace("'", "''") + "'"
+        return None if "\\" in value else text_literal(value)
     if isinstance(value, datetime):
         if (kind == "timestamp") != (value.tzinfo is not None):
             return None
