@@ -40,6 +40,7 @@ from prefect.server.worker_communication.cleanup_queue import WorkerCleanupQueue
 from prefect.settings.context import get_current_settings
 
 from wane._aio import on_thread
+from wane._arguments import require_at_least_one
 from wane._db import Store
 from wane._db.url import DatabaseUrl, resolve_url
 from wane.contrib._shared import SharedDatabase, close_database, shared_database
@@ -175,8 +176,7 @@ class WorkerCleanupQueue(Interface):
     async def expire_leases(
         self, *, limit: int = 100, work_pool_id: UUID | None = None
     ) -> CleanupQueueLeaseExpiryResult:
-        if limit < 1:
-            raise WrongArgument(f"limit must be at least 1, not {limit}")
+        require_at_least_one("limit", limit)
         most = min(limit, _MOST_EXPIRED)
         pools = [_pool(work_pool_id)] if work_pool_id is not None else await self._pools_overdue()
         redelivered: list[CleanupQueueMessage] = []
