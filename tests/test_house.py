@@ -5,17 +5,25 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).parents[1] / "src" / "wane"
 TESTS = Path(__file__).parent
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def test_no_two_public_classes_share_a_name() -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for file in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(str(file.relative_to(SOURCE)))
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
@@ -96,7 +104,7 @@ NOT_VERBS = frozenset(
 def test_docstrings_of_functions_begin_with_a_verb() -> None:
     found = []
     for file in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 words = (ast.get_docstring(node) or "Return").split()
                 if words[0].strip("`'\",.:;()").lower() in NOT_VERBS:
@@ -147,7 +155,7 @@ def paraphrased_names(folder: Path, banned: frozenset[str]) -> list[str]:
         where = file.relative_to(folder)
         if set(re.findall("[a-z]+", file.stem)) & banned:
             found.append(str(where))
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(file)):
             match node:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                     pass
@@ -179,14 +187,75 @@ def test_prose_of_the_source_names_who_does_it() -> None:
     ] == []
 
 
-def test_every_module_is_private_by_name_or_part_of_the_reference() -> None:
-    pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("reference/*.md"))
-    public = [
-        ".".join(("wane", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+def public_files() -> list[Path]:
+    return [
+        path
         for path in sorted(SOURCE.rglob("*.py"))
         if not any(part.startswith("_") and part != "__init__.py" for part in path.relative_to(SOURCE).parts)
     ]
-    assert [name for name in public if f"`{name}`" not in pages and name != "wane"] == []
+
+
+def reference() -> str:
+    return "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("reference/*.md"))
+
+
+def test_every_module_is_private_by_name_or_part_of_the_reference() -> None:
+    names = [
+        ".".join(("wane", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for path in public_files()
+    ]
+    pages = reference()
+    assert [name for name in names if f"`{name}`" not in pages and name != "wane"] == []
+
+
+def test_every_name_of_a_public_module_is_private_by_name_or_part_of_the_reference() -> None:
+    code = re.findall(r"```.*?```|`[^`\n]+`", reference(), re.DOTALL)
+    written = set(re.findall(r"\w+", " ".join(code)))
+    found = []
+    for file in public_files():
+        names: list[Any] = []
+        for node in parsed(file).body:
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    names.append(name)
+                case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=exported)):
+                    names += [one.value for one in exported if isinstance(one, ast.Constant)]
+                case ast.Assign(targets=targets):
+                    names += [target.id for target in targets if isinstance(target, ast.Name)]
+                case ast.AnnAssign(target=ast.Name(id=name)):
+                    names.append(name)
+        found += [f"{file.relative_to(SOURCE)} {n}" for n in names if not n.startswith("_") and n not in written]
+    assert found == []
+
+
+SQL = re.compile(
+    r"\s*(SELECT\s|INSERT INTO\s|UPDATE\s|DELETE FROM\s|TRUNCATE\s|VACUUM\s|ANALYZE\s|PRAGMA\s|COMMENT ON\s|LOCK TABLE\b"
+    r"|(WITH|GRANT|REVOKE) [\w, ]+ (AS|ON)\b|BEGIN (ISOLATION|IMMEDIATE)|SET (LOCAL|TRANSACTION)\s|REINDEX (INDEX|TABLE)\s"
+    r"|(CREATE|ALTER|DROP) (OR REPLACE |TEMP |UNIQUE )*(TABLE|INDEX|VIEW|TRIGGER|FUNCTION|SCHEMA|SEQUENCE|POLICY)\s)"
+)
+
+
+def test_statements_are_in_the_files_that_the_architecture_names() -> None:
+    written = (DOCS.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    [sentence] = re.findall(r"The conditions of users' rows are written.*?Ruff", written, re.DOTALL)
+    homes = re.findall("`([^`]+)`", sentence)
+    assert {"_rules/", "sql*.py", "_db/"} <= set(homes)
+    found = []
+    for file in SOURCE.rglob("*.py"):
+        path = file.relative_to(SOURCE)
+        if any(fnmatch(file.name, home) or str(path).startswith(home) for home in homes):
+            continue
+        nodes = list(ast.walk(parsed(file)))
+        formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+        parts = {id(part) for node in formatted for part in node.values}
+        plain = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in parts]
+        for node in (*formatted, *plain):
+            pieces = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(str(one.value) if isinstance(one, ast.Constant) else "x" for one in pieces)
+            # An ellipsis is in no statement, only in what is said about one.
+            if SQL.match(text) and "…" not in text:
+                found.append(f"{path}:{node.lineno} {text[:40]}")
+    assert found == []
 
 
 def test_prose_wraps_at_120_columns() -> None:

@@ -57,7 +57,7 @@ _MODULES = {
     "FAST": "_prune.pace",
     "AsyncKeeper": "_async_keeper",
     "AuditEntry": "_ledger",
-    "Budget": "_contract.model",
+    "Budget": "_contract.settings",
     "Contract": "_contract.model",
     "Finding": "_findings",
     "Hold": "_ledger",

@@ -61,6 +61,12 @@ def require_count(name: str, value: object, most: int = 1_000, *, least: int = 1
     return count
 
 
+def require_at_least_one(name: str, value: int | None) -> None:
+    """Raise for a number below 1; None is no limit."""
+    if value is not None and value < 1:
+        raise WrongArgument(f"{name} must be at least 1, not {value}")
+
+
 def require_limit(limit: object, most: int = MOST_ROWS) -> int:
     """Return the most rows that a call takes; raise for what is out of bounds."""
     return require_count("limit", limit, most, hint="take more in several calls, or sweep")
@@ -140,6 +146,14 @@ def require_time(name: str, value: object) -> datetime:
             f"{name} is not a plausible time: {value!r}", "expected 1970 to 2200; pass unix seconds, not milliseconds"
         )
     return found
+
+
+def time_before(now: datetime, seconds: float) -> datetime:
+    """Return the time some seconds before now; raise WrongArgument if there is no such time."""
+    try:
+        return now - timedelta(seconds=seconds)
+    except OverflowError:
+        raise WrongArgument(f"{seconds!r} seconds before now is outside the supported range of timestamps") from None
 
 
 def parse_iso(name: str, text: str, *, zoned: bool = False) -> datetime:

@@ -516,8 +516,20 @@ class Keeper(Closable):
         from wane._prune.planning import build_plan
 
         require_known(self.contract, only)
+        archive = None
+        if self.contract.archive:  # Other contracts need not import it.
+            from wane._archive.planning import ArchivePlanning
+
+            archive = ArchivePlanning(self.store)
         return build_plan(
-            self.store, self.contract, now=now, only=only, seconds=seconds, explain=explain, progress=progress
+            self.store,
+            self.contract,
+            now=now,
+            only=only,
+            seconds=seconds,
+            explain=explain,
+            progress=progress,
+            archive=archive,
         )
 
 

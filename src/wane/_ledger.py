@@ -279,22 +279,6 @@ class Ledger:
         )
         return [SweepCost(int(rows), int(batches), float(seconds)) for rows, batches, seconds in found]
 
-    def archive_costs(self, table: str, rule: str, limit: int) -> list[SweepCost]:
-        """Return what the latest sweeps of a rule that filled the archive took, from plan to end, newest first."""
-        p = self._parameters()
-        found = self._run(
-            p,
-            f"SELECT s.archived, s.planned_at, s.changed_at FROM {self.dialect.own_table('archive_sweep')} AS s"
-            f" JOIN {self.dialect.own_table('audit')} AS a ON a.id = s.audit_id AND a.row_count > 0"
-            f" WHERE s.table_name = {p.bind('table', table)} AND s.rule = {p.bind('rule', rule)} AND s.state = 'done'"
-            f" ORDER BY s.id DESC LIMIT {p.bind('limit', limit)}",
-        )
-        decode = self.dialect.decode_time
-        return [
-            SweepCost(sum(_json(archived).values()), 1, (decode(ended) - decode(planned)).total_seconds())
-            for archived, planned, ended in found
-        ]
-
     def pruned_since(self, since: datetime) -> dict[str, int]:
         """Count the rows that left each table since a time, by the audit trail."""
         p = self._parameters()

@@ -43,7 +43,7 @@ from wane.webhooks._family import counted_tables, has_family
 from wane.webhooks._model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
 from wane.webhooks._retention import WebhookRetention
 
-P = ParamSpec("P")
+_P = ParamSpec("_P")
 
 
 def register(
@@ -101,11 +101,11 @@ class Registration:
         add_functions(self._connection, functions)
         add_pressure_view(self._connection)
 
-    def _answer(self, function: Callable[P, dict[str, Any]]) -> Callable[P, str]:
+    def _answer(self, function: Callable[_P, dict[str, Any]]) -> Callable[_P, str]:
         """Wrap a function so that it returns JSON, and its errors can be read from `last_error`."""
 
         @functools.wraps(function)
-        def call(*arguments: P.args, **options: P.kwargs) -> str:
+        def call(*arguments: _P.args, **options: _P.kwargs) -> str:
             try:
                 require_reading(self._connection)
                 answer = function(*arguments, **options)

@@ -16,21 +16,21 @@ from pyspark.sql.types import LongType, StringType, StructType
 from archive.cold import Cold, cold_keeper, events
 from servers import SqliteDatabase
 from wane._archive.spark.session import session
-from wane.contrib.spark import ColdReader, ColdSource, _value, register
+from wane.contrib.spark import ColdSource, _ColdReader, _value, register
 from wane.errors import Unproven, WrongArgument
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "read-with-spark.md"
 SCHEMA = StructType().add("id", LongType()).add("body", StringType()).add("_month", StringType())
 
 
-def reader(cold: Cold, *filters: Filter) -> ColdReader:
-    made = ColdReader(str(cold.folder / "cold" / "event"), SCHEMA)
+def reader(cold: Cold, *filters: Filter) -> _ColdReader:
+    made = _ColdReader(str(cold.folder / "cold" / "event"), SCHEMA)
     # Spark evaluates all of them itself.
     assert list(made.pushFilters(list(filters))) == list(filters)
     return made
 
 
-def ids(made: ColdReader) -> list[int]:
+def ids(made: _ColdReader) -> list[int]:
     batches = [batch for partition in made.partitions() for batch in made.read(partition)]
     return sorted(pa.Table.from_batches(batches)["id"].to_pylist()) if batches else []
 

@@ -17,7 +17,7 @@ from archive.cold import cold_keeper, events
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._archive.spark.session import session
 from wane._contract.settings import SparkSettings
-from wane.contrib.spark import HotReader, HotSource, hot_snapshot
+from wane.contrib.spark import HotSource, _HotReader, hot_snapshot
 from wane.errors import UnknownRule, UnknownTable, WrongArgument
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "read-with-spark.md"
@@ -33,7 +33,7 @@ def held(database: Database, folder: Path) -> Iterator[dict[str, str]]:
         yield {**snapshot, "table": "event", "range_rows": "30"}
 
 
-def reader(options: dict[str, str], *filters: Filter) -> HotReader:
+def reader(options: dict[str, str], *filters: Filter) -> _HotReader:
     source = HotSource(options)
     made = source.reader(source.schema())
     # Spark evaluates all of them itself.
@@ -41,7 +41,7 @@ def reader(options: dict[str, str], *filters: Filter) -> HotReader:
     return made
 
 
-def read(made: HotReader) -> list[dict[str, Any]]:
+def read(made: _HotReader) -> list[dict[str, Any]]:
     batches = [batch for partition in made.partitions() for batch in made.read(partition)]
     return sorted(pa.Table.from_batches(batches).to_pylist(), key=lambda row: int(row["id"])) if batches else []
 

@@ -17,13 +17,13 @@ from wane._archive.delta import job_output
 from wane._archive.delta.object_store import ObjectPath
 from wane._archive.spark.session import session
 from wane._contract.settings import SparkSettings
-from wane.contrib.spark import ColdMessage, ColdSource, ColdWriter, register
+from wane.contrib.spark import ColdSource, _ColdMessage, _ColdWriter, register
 from wane.errors import ArchiveError, WrongArgument
 
 SCHEMA = StructType().add("id", LongType()).add("body", StringType())
 
 
-def writer(path: Path | str, sequence: int = 1, app: str = "nightly", schema: StructType = SCHEMA) -> ColdWriter:
+def writer(path: Path | str, sequence: int = 1, app: str = "nightly", schema: StructType = SCHEMA) -> _ColdWriter:
     options = {"path": str(path), "app": app, "sequence": str(sequence)}
     return ColdSource(options).writer(schema, overwrite=False)
 
@@ -135,7 +135,7 @@ def test_two_commits_of_one_number_add_one(tmp_path: Path) -> None:
 def test_what_a_failed_job_wrote_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "report"
     made = writer(path)
-    made.abort([made.write(rows(1)), None, ColdMessage(None)])
+    made.abort([made.write(rows(1)), None, _ColdMessage(None)])
     assert (files(path), (path / "_delta_log").exists()) == (0, False)
 
 

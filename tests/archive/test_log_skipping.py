@@ -34,7 +34,7 @@ from wane._archive.rows.names import ColumnNames
 from wane._archive.rows.statistics import statistics
 from wane._contract.settings import SparkSettings
 from wane._leases import Lease
-from wane.contrib.spark import ColdReader
+from wane.contrib.spark import _ColdReader
 
 LEASE = Lease("archive event", "one", 1, datetime(2026, 1, 1, tzinfo=UTC))
 SHAPE = [["id", "long"], ["at", "timestamp"], ["body", "string"]]
@@ -323,7 +323,7 @@ def test_wane_cold_skips_by_the_log_and_by_origin(tmp_path: Path, no_footer: Non
     schema = StructType.fromJson(json.loads(DeltaTable(path).schema().to_json()))
 
     def files(*filters: Any) -> list[str]:
-        made = ColdReader(path, schema)
+        made = _ColdReader(path, schema)
         list(made.pushFilters(list(filters)))
         return [one.file.removeprefix(f"{path}/") for one in made.partitions()]
 

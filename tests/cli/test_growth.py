@@ -11,7 +11,6 @@ from cli.conftest import Wane
 from cli.running import fill
 from servers import Database
 from wane._cli.growth import sparkline
-from wane._cli.output import size_text
 from wane._keeper import open_keeper
 from wane.observe._sql_snapshots import Snapshot, Snapshots
 
@@ -114,21 +113,6 @@ def test_a_terminal_without_unicode_gets_a_course_in_ascii(process: Wane, databa
     assert "_" in done.out
     assert "#" in done.out
     assert done.out.isascii()
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *[(0, "0 B"), (999, "999 B"), (1_000, "1.00 kB"), (12_345, "12.3 kB"), (123_456, "123 kB"), (None, "?")],
-        *[(999_999, "1.00 MB"), (5_000_000, "5.00 MB"), (2 * 10**9, "2.00 GB"), (3 * 10**18, "3000 PB")],
-    ],
-)
-def test_sizes_are_short(value: int | None, text: str) -> None:
-    assert size_text(value) == text
-
-
-def test_a_size_that_was_estimated_is_marked() -> None:
-    assert size_text(57_344, exact=False) == "~57.3 kB"
 
 
 def test_a_course_of_any_length_fits() -> None:

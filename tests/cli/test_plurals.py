@@ -9,9 +9,10 @@ import pytest
 from wane._archive.maintenance.repair import Repaired
 from wane._check.live import _describe_dangling, about
 from wane._cli.archive_repair import _print_repaired
-from wane._cli.output import counted, many
+from wane._cli.output import many
 from wane._db.counting import Count, Exactness
 from wane._findings import many as findings_many
+from wane._formats import counted
 
 
 def test_a_count_of_one_is_singular() -> None:

@@ -17,7 +17,7 @@ from wane._contract.model import Contract
 from wane._contract.settings import GrowthSettings
 from wane._db import open_store
 from wane._db.counting import measure_rows
-from wane._db.space import read_sizes
+from wane._db.sizes import read_sizes
 from wane._db.url import resolve_url
 from wane._forecast import Verdict
 from wane._keeper import Keeper
@@ -330,7 +330,7 @@ def test_the_size_of_a_table_is_sampled_where_pages_cannot_be_counted(
 ) -> None:
     sqlite_database.script("CREATE TABLE events (id integer PRIMARY KEY, at integer, body text)")
     sqlite_database.executemany("INSERT INTO events VALUES (?, 1, ?)", [(n, "x" * 100) for n in range(500)])
-    monkeypatch.setattr("wane._db.sqlite.space._PAGES", "SELECT no_such_thing FROM dbstat_is_not_built_in")
+    monkeypatch.setattr("wane._db.sqlite.sizes._PAGES", "SELECT no_such_thing FROM dbstat_is_not_built_in")
     with open_store(resolve_url(sqlite_database.url)) as store:
         [table] = store.reflect().tables
         size = read_sizes(store, [(table, 500)], 1.0)[table.qualified]

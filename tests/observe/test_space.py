@@ -15,13 +15,13 @@ from covering import loaded, numbers
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._contract.settings import SpaceSettings
 from wane._db import open_store
-from wane._db.space import give_back, read_database_space
 from wane._db.url import resolve_url
 from wane._keeper import Keeper
 from wane._ledger import Ledger
 from wane._prune.pace import FAST
 from wane.errors import Locked, NotMigrated, StoreError, UnknownTable, WrongArgument
 from wane.observe._space import FileVacuum
+from wane.observe._sql_space import give_back, read_database_space
 
 TEXT = """
 [scheduler]

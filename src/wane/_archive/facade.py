@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from wane._archive.delta.sql_log import ArchiveLog, archive_findings
 from wane._archive.journal import Journal
 from wane._archive.restore.journal import PROTECT, JournaledRestore, OnConflict, RestoreJournal
+from wane._arguments import require_at_least_one
 from wane._contract.duration import format_duration
 from wane._contract.lookup import find_table, is_named, require_known
-from wane._contract.model import Contract, Rule, Table, ToArchive, ToColdTier
+from wane._contract.model import Contract, Rule, Table, ToArchive
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._findings import Finding, did_you_mean
@@ -160,7 +161,7 @@ class Archive:
 
         Of every table, or of one; the oldest first, at most `limit` of each table.
         """
-        _require_positive(limit)
+        require_at_least_one("limit", limit)
         _require_libraries(_READING)
         self._store.require_migrated()
         from wane._archive.maintenance.absent import list_absent
@@ -221,7 +222,7 @@ class Archive:
         shelved = next((one for one in _tier_tables(self._contract) if str(one.name) == table), None)
         if shelved is not None:
             raise WrongArgument(
-                f"rows of {table} are in {_tier_schema(shelved)}.{shelved.name.name}_<yyyymm>, in the same database",
+                f"rows of {table} are in {shelved.tier_schema}.{shelved.name.name}_<yyyymm>, in the same database",
                 "query them with SQL; `wane archive ls`, `expire` and `restore` work on them",
             )
 
@@ -399,7 +400,7 @@ class Archive:
         from wane._archive.query.skipping import kinds_of, plain_condition
         from wane._archive.rows.names import ColumnNames
 
-        _require_positive(limit)
+        require_at_least_one("limit", limit)
         cold = self._cold(table)
         self._require_whole([cold])
         kinds = kinds_of(cold.require())  # A missing table is reported without starting Spark.
@@ -430,7 +431,7 @@ class Archive:
         from wane._archive.query.cold_rows import WITHOUT_SPARK_BYTES, PlainRows, SparkRows, request
         from wane._archive.rows.names import ColumnNames
 
-        _require_positive(limit)
+        require_at_least_one("limit", limit)
         cold = self._cold(table)
         self._require_whole([cold])
         names = ColumnNames.of(self._contract, cold.name)
@@ -495,7 +496,7 @@ class Archive:
         if chosen in _tier_tables(self._contract):
             if sweep is not None or into is not None:
                 raise WrongArgument(
-                    f"rows of {table} are in {_tier_schema(chosen)}.{chosen.name.name}_<yyyymm>, in the same database",
+                    f"rows of {table} are in {chosen.tier_schema}.{chosen.name.name}_<yyyymm>, in the same database",
                     "choose them by --key or --where, and copy them into other tables with SQL",
                 )
             return self._tier(None, pace).restore(
@@ -634,16 +635,7 @@ class Archive:
 
 def _tier_tables(contract: Contract) -> list[Table]:
     """Return the tables whose rows move to another schema of the same database."""
-    return [table for table in contract.tables if any(isinstance(rule.action, ToColdTier) for rule in table.rules)]
-
-
-def _tier_schema(table: Table) -> str:
-    return next(rule.action.schema for rule in table.rules if isinstance(rule.action, ToColdTier))
-
-
-def _require_positive(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise WrongArgument(f"limit must be at least 1, not {limit}")
+    return [table for table in contract.tables if table.tier_schema is not None]
 
 
 def _restore_status(transaction: Transaction, restore: JournaledRestore) -> RestoreStatus:

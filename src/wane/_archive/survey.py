@@ -33,8 +33,7 @@ from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.counting import Count, as_count, count, measure_rows, stated, stated_each, sum_counts
 from wane._db.schema import TableInfo
-from wane._db.space import read_sizes
-from wane._db.space_model import Size
+from wane._db.sizes import Size, read_sizes
 from wane._db.statement import Statement
 from wane._db.timestamps import read_time, shown_time
 from wane._forecast import Limit, Trend, arriving, days_to, find_limit, shifted, window_limit

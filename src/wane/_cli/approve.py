@@ -13,13 +13,14 @@ from rich.markup import escape
 
 from wane._cli.confirm import NOTHING_DONE, confirm
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.output import count_text, many, print_findings, print_fitting, print_line, time_text
+from wane._cli.output import many, print_findings, print_fitting, print_line
 from wane._cli.values import parse_length
 from wane._contract.lookup import find_rule, find_table
 from wane._contract.mistakes import key_path
 from wane._contract.model import Contract
 from wane._db.counting import REVIEW_SECONDS
 from wane._findings import pasted
+from wane._formats import count_text, time_text
 from wane._keeper import Keeper
 from wane._prune.approval import FusedRule, FuseReview
 from wane._prune.sql_fuse import Approval

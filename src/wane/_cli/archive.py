@@ -23,9 +23,10 @@ from wane._cli.archive_fleet import Listed, across, of_original
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption, FleetOption, ShownOption
-from wane._cli.output import console, counts_text, many, print_findings, print_line, table, time_text
+from wane._cli.output import console, counts_text, many, print_findings, print_line, table
 from wane._contract.model import describe_transform
 from wane._findings import Finding
+from wane._formats import time_text
 from wane._keeper import Keeper
 from wane._prune.pace import FAST
 from wane._prune.sweep import Outcome

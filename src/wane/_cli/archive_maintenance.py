@@ -14,8 +14,9 @@ from wane._cli.archive_fleet import Listed, across, of_original
 from wane._cli.confirm import NOTHING_DONE, confirm
 from wane._cli.harness import Call, CommandResult, command
 from wane._cli.options import FleetOption, ShownOption
-from wane._cli.output import console, many, print_line, table, time_text
+from wane._cli.output import console, many, print_line, table
 from wane._cli.values import parse_length
+from wane._formats import time_text
 from wane._keeper import Keeper
 from wane._prune.sweep import Outcome
 

@@ -16,8 +16,9 @@ from wane._cli.archive import TableArgument, app, starting
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption, ShownOption
-from wane._cli.output import console, counts_text, many, print_line, table, time_text
+from wane._cli.output import console, counts_text, many, print_line, table
 from wane._cli.values import parse_key, parse_length
+from wane._formats import time_text
 from wane._prune.pace import FAST
 
 _SWEEP = re.compile(r"(?:archive-)?(\d+)(?:-[0-9a-f]+)?", re.ASCII)

@@ -12,8 +12,9 @@ from wane._archive.model import Surveyed
 from wane._cli.archive import app, starting
 from wane._cli.growth import days_number
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import console, count_text, print_line, table
+from wane._cli.output import console, print_line, table
 from wane._db.counting import Count, Exactness
+from wane._formats import count_text
 
 _BAR = 30
 """The widest bar of a histogram, in characters."""

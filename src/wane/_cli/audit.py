@@ -13,10 +13,11 @@ from rich.markup import escape
 
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import WITHOUT_TABLES, Call, CommandResult, command
-from wane._cli.output import counts_text, many, print_fitting, print_line, time_text
+from wane._cli.output import counts_text, many, print_fitting, print_line
 from wane._cli.values import parse_time
 from wane._db.counting import Count, Exactness, stated
 from wane._findings import did_you_mean
+from wane._formats import time_text
 from wane._keeper import Keeper
 from wane._ledger import AuditEntry
 from wane._schedule.own_tables import own_names

@@ -13,7 +13,8 @@ from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import PrintOption
-from wane._cli.output import console, count_text, many, print_fitting, print_line, table, time_text
+from wane._cli.output import console, many, print_fitting, print_line, table
+from wane._formats import count_text, time_text
 from wane._prune.plan import Step
 from wane.claims import Finished, Vacuumed, Work, WorkClaims, WorkState
 from wane.claims._arguments import require_hours, require_state

@@ -10,8 +10,9 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import console, many, print_line, print_widest, prints_unicode, size_text, table, time_text
+from wane._cli.output import console, many, print_line, print_widest, prints_unicode, table
 from wane._forecast import DaysTo, Verdict
+from wane._formats import size_text, time_text
 from wane.observe._growth import TableGrowth
 
 _BARS = "▁▂▃▄▅▆▇█"

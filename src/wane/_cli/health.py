@@ -11,19 +11,8 @@ from rich.markup import escape
 
 from wane._check.live import about
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import (
-    SIGNS,
-    console,
-    count_text,
-    print_findings,
-    print_line,
-    print_widest,
-    share_text,
-    size_text,
-    summary,
-    table,
-    time_text,
-)
+from wane._cli.output import console, print_findings, print_line, print_widest, summary, table
+from wane._formats import SIGNS, count_text, share_text, size_text, time_text
 from wane.observe._health import Health, TableHealth
 from wane.observe._pressure import Pressure
 

@@ -10,9 +10,10 @@ from rich.markup import escape
 
 from wane._cli.harness import WITHOUT_TABLES, Call, CommandResult, command
 from wane._cli.options import ShownOption
-from wane._cli.output import console, print_line, table, time_text
+from wane._cli.output import console, print_line, table
 from wane._cli.values import parse_end, parse_key
 from wane._contract.names import TableName
+from wane._formats import time_text
 from wane._ledger import Hold
 
 app = typer.Typer(help="Orders that rows stay, whatever the rules say.", no_args_is_help=True)

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from io import TextIOWrapper
 
 from rich.console import Console
@@ -18,16 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from wane import _findings as findings
-from wane._db.counting import Count, Exactness, Figure, round_bound
 from wane._findings import Finding, Severity
 
 FORMAT = 2
 """The version of the JSON documents; it changes with the name, the position or the meaning of anything in them."""
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.NOTE: logging.INFO}
-SIGNS = {Exactness.EXACT: "", Exactness.ESTIMATE: "~", Exactness.AT_LEAST: "≥ ", Exactness.AT_MOST: "≤ "}
-"""What stands before a number that was not counted."""
-_SIZE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _UNFOLDED = 10_000
 """Columns where the output is not a terminal: a line that a script or a file reads is never folded."""
 
@@ -185,53 +181,3 @@ def print_fitting(
 def counts_text(counts: Mapping[str, int], *, but: str | None = None) -> str:
     """Format counts by table: `jobs 1,234, job_attempts 5`; one of them may be shown elsewhere."""
     return ", ".join(f"{escape(name)} {count:,}" for name, count in counts.items() if name != but)
-
-
-def count_text(count: Count | None) -> str:
-    """Format a count that says how much it can be trusted: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
-    return "?" if count is None else f"{SIGNS[count.exactness]}{count.rows:,}"
-
-
-def share_text(share: Figure | None) -> str:
-    """Format a share that says how much it can be trusted: `12.3%`, `~12.3%`, `≥ 12.3%`; nothing if it is unknown."""
-    if share is None:
-        return ""
-    return f"{SIGNS[share.exactness]}{round_bound(share.value, share.exactness, 3):.1%}"
-
-
-def counted(count: Count | None, noun: str) -> str:
-    """Format a count of things that may be an estimate: `1 row`, `~1,234 rows`."""
-    text = count_text(count)
-    return f"{text} {noun}{'' if text == '1' else 's'}"
-
-
-def size_text(count: int | None, *, exact: bool = True) -> str:
-    """Format a number of bytes: `950 B`, `12.3 kB`, `~4.00 MB`, or `?`."""
-    if count is None:
-        return "?"
-    size, unit = float(count), 0
-    while abs(size) >= 999.5 and unit + 1 < len(_SIZE_UNITS):
-        size, unit = size / 1_000, unit + 1
-    digits = 0 if unit == 0 or abs(size) >= 99.95 else 1 if abs(size) >= 9.995 else 2
-    return f"{'' if exact else '~'}{size:.{digits}f} {_SIZE_UNITS[unit]}"
-
-
-def time_text(time: date | None, timespec: str = "seconds") -> str:
-    """Format a time in UTC, to the `seconds`, `minutes` or `days`; of a day alone, the day."""
-    if time is None:
-        return ""
-    if not isinstance(time, datetime):
-        return time.isoformat()
-    utc = time.astimezone(UTC).replace(tzinfo=None)
-    return utc.date().isoformat() if timespec == "days" else utc.isoformat(" ", timespec)
-
-
-def seconds_text(seconds: float | None) -> str:
-    """Format a duration roughly: `< 1 s`, `12 s`, `3 min`, `2.5 h`."""
-    if seconds is None:
-        return "?"
-    if seconds < 1:
-        return "< 1 s" if seconds > 0 else ""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -10,7 +10,8 @@ from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption
-from wane._cli.output import console, counted, counts_text, many, print_line, seconds_text, table, time_text
+from wane._cli.output import console, counts_text, many, print_line, table
+from wane._formats import counted, seconds_text, time_text
 from wane._keeper import Keeper
 from wane._partition.model import PartitionDone, PartitionPlan, Retiring
 from wane._prune.pace import FAST

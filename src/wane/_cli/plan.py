@@ -16,24 +16,13 @@ from rich.table import Table
 
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import (
-    console,
-    count_text,
-    counted,
-    many,
-    print_findings,
-    print_line,
-    print_widest,
-    seconds_text,
-    share_text,
-    table,
-    time_text,
-)
+from wane._cli.output import console, many, print_findings, print_line, print_widest, table
 from wane._cli.values import parse_time
 from wane._contract.duration import format_duration
 from wane._contract.model import Contract, describe_transform
 from wane._db.counting import READ_SECONDS, Count, Exactness, Figure, sum_counts
 from wane._findings import command_line
+from wane._formats import count_text, counted, seconds_text, share_text, time_text
 from wane._prune.plan import Plan, Step
 
 if TYPE_CHECKING:

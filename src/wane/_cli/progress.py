@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from wane._cli.output import console, many, print_line, seconds_text
+from wane._cli.output import console, many, print_line
 from wane._db.counting import as_count, stated
+from wane._formats import seconds_text
 from wane.events import (
     ArchiveProgress,
     ArchiveStep,

@@ -14,11 +14,12 @@ from wane._arguments import require_limit
 from wane._cli.confirm import NOTHING_DONE, confirm
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption
-from wane._cli.output import console, counted, counts_text, many, print_line, table, time_text
+from wane._cli.output import console, counts_text, many, print_line, table
 from wane._cli.plan import build_plan, plan_result, print_statements
 from wane._cli.values import parse_time
 from wane._contract.model import Contract, State, ToArchive
 from wane._db.counting import READ_SECONDS
+from wane._formats import counted, time_text
 from wane._prune.concerns import concerns
 from wane._prune.pace import FAST
 from wane._prune.plan import Step, read_plan

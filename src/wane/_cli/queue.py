@@ -14,8 +14,9 @@ import typer
 from rich.markup import escape
 
 from wane._cli.harness import WITHOUT_TABLES, Call, CommandResult, Services, command
-from wane._cli.output import console, many, print_fitting, print_line, table, time_text
+from wane._cli.output import console, many, print_fitting, print_line, table
 from wane._cli.values import parse_length
+from wane._formats import time_text
 from wane._schedule.worker import policy_of
 from wane.errors import WaneError
 from wane.queue import Answered, DeadLetter, Message, MessageState, Queue

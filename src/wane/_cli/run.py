@@ -13,7 +13,8 @@ from rich.markup import escape
 
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.output import console, many, print_fitting, print_line, seconds_text, table, time_text
+from wane._cli.output import console, many, print_fitting, print_line, table
+from wane._formats import seconds_text, time_text
 from wane._keeper import Keeper
 from wane._schedule import Status
 from wane._schedule.sql import Timetable

@@ -9,9 +9,10 @@ import typer
 from rich.markup import escape
 
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.output import many, print_line, print_widest, seconds_text, size_text, table, time_text
+from wane._cli.output import many, print_line, print_widest, table
 from wane._cli.values import parse_time
 from wane._contract.duration import parse_duration
+from wane._formats import seconds_text, size_text, time_text
 from wane.observe._space import Advice, FileVacuumed, Space, SpaceOfTable, advised
 
 app = typer.Typer()

@@ -10,8 +10,9 @@ import typer
 from rich.markup import escape
 
 from wane._cli.harness import WITHOUT_TABLES, Call, CommandResult, Services, command
-from wane._cli.output import console, print_line, table, time_text
+from wane._cli.output import console, print_line, table
 from wane._cli.values import parse_length
+from wane._formats import time_text
 
 if TYPE_CHECKING:
     from wane.web._sql_tokens import AccessToken

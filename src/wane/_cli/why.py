@@ -10,8 +10,9 @@ from rich.markup import escape
 
 from wane._cli.audit import print_trail
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.output import console, print_line, table, time_text
+from wane._cli.output import console, print_line, table
 from wane._cli.values import parse_key
+from wane._formats import time_text
 from wane._rules.row_parts import MOST_COUNTED, RowCondition
 from wane._why.model import GoneRow, RowVerdict, WhyRow, WhyRule
 from wane._why.row import shown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from wane._contract.model import Contract, Rule, Table
 from wane._contract.names import TableName
@@ -35,6 +35,14 @@ def find_table(contract: Contract, name: str) -> Table:
     names = [str(table.name) for table in contract.tables]
     rules = [f"{table.name}.{rule.name}" for table in contract.tables for rule in table.rules]
     raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, [*names, *rules]) or _list(names))
+
+
+def find_unqualified(names: Iterable[TableName], name: str) -> TableName | None:
+    """Return the one of these names that is `name` in any schema; None if there is none. Raise if there are several."""
+    found = [one for one in names if one.name == name]
+    if len(found) > 1:
+        raise WrongArgument(f"the contract has {name} in several schemas: {', '.join(map(str, found))}")
+    return found[0] if found else None
 
 
 def _matches(pattern: TableName, name: str) -> bool:

@@ -371,6 +371,11 @@ class Table:
                 return rule
         raise KeyError(name)
 
+    @property
+    def tier_schema(self) -> str | None:
+        """Return the schema of the same database that its rows move to; None if they do not."""
+        return next((rule.action.schema for rule in self.rules if isinstance(rule.action, ToColdTier)), None)
+
     def label(self, rule: Rule) -> str:
         """Return the `table` label of metrics: `<table>.<rule>` for rules that select some rows, else `<table>`."""
         return f"{self.name}.{rule.name}" if rule.by_state or rule.conditions else str(self.name)

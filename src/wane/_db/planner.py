@@ -14,7 +14,7 @@ class Planner(ABC):
 
     @abstractmethod
     def explain(self, statement: Statement) -> str:
-        """Return the query plan, as the database prints it; the statement does not run."""
+        """Return the query plan, as the database prints it, empty if it has none; the statement does not run."""
 
     @abstractmethod
     def query_plan(self, statement: Statement) -> QueryPlan:

@@ -141,6 +141,11 @@ class Parameters:
         return Statement(text, dict(self.values))
 
 
+def text_literal(text: str) -> str:
+    """Write a text as a literal. Only where nothing can be bound: in definitions, and in statements for people."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 class Dialect(ABC):
     """The SQL that differs between the stores for users' rows."""
 

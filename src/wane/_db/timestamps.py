@@ -13,6 +13,7 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from wane._contract.model import Time, Unit
+from wane._contract.wall_clock import wall_of
 from wane._frozen import frozen
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -86,7 +87,7 @@ def wall_bound(instant: datetime, zone: str, *, inclusive: bool) -> datetime:
     start = _repeat_start(instant, zone)
     if start is not None:
         return start - timedelta(microseconds=1 if inclusive else 0)
-    return _skipped(instant, zone) or _wall(instant, zone)
+    return _skipped(instant, zone) or wall_of(instant, zone)
 
 
 def _repeat_start(instant: datetime, zone: str) -> datetime | None:
@@ -113,17 +114,13 @@ def _skipped(instant: datetime, zone: str) -> datetime | None:
     before = (instant - _A_DAY_AND_MORE).astimezone(ZoneInfo(zone)).utcoffset()
     assert before is not None
     wall = instant.replace(tzinfo=None) + before
-    return wall if wall != _wall(instant, zone) and _later(wall, zone) == instant else None
+    return wall if wall != wall_of(instant, zone) and _later(wall, zone) == instant else None
 
 
 def _twofold(wall: datetime, zone: str) -> bool:
     """Check whether a wall-clock time is shown twice, or never."""
     local = wall.replace(tzinfo=ZoneInfo(zone), fold=0)
     return local.utcoffset() != local.replace(fold=1).utcoffset()
-
-
-def _wall(instant: datetime, zone: str) -> datetime:
-    return instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
 
 
 def text_bound(instant: datetime, time: Time, *, inclusive: bool) -> TextBound:
@@ -149,7 +146,7 @@ def day_bound(instant: datetime, zone: str | None, *, inclusive: bool) -> date:
 def earliest_wall(zone: str | None) -> datetime:
     """Return the first wall-clock time that is no placeholder: after 1970 began, in that zone and in UTC."""
     first = EARLIEST.replace(tzinfo=None)
-    return first if zone is None else max(first, _wall(EARLIEST, zone))
+    return first if zone is None else max(first, wall_of(EARLIEST, zone))
 
 
 def earliest_text(time: Time) -> str:

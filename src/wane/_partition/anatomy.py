@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from wane._db.statement import Dialect, Execute
-from wane._partition import catalog
+from wane._partition import sql_catalog
 
 KEY_SUFFIX = "_p_key"
 """The index of the new primary key, until that constraint exists."""
@@ -188,11 +188,11 @@ class Standing:
 
 def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> Standing:
     """Read what a partitioned table has now. Must be called inside a transaction."""
-    oid, *_ = run(catalog.TABLE, {"schema": schema, "name": name})[0]
+    oid, *_ = run(sql_catalog.TABLE, {"schema": schema, "name": name})[0]
     at = {"oid": oid}
     indexes: dict[str, dict[str, str]] = {leaf: {} for leaf in leaves}
     keys: dict[str, dict[tuple[bool, bool], list[str]]] = {}
-    for leaf, own, above, primary_above, primary in run(catalog.LEAF_INDEXES, at):
+    for leaf, own, above, primary_above, primary in run(sql_catalog.LEAF_INDEXES, at):
         indexes.setdefault(leaf, {})[above] = own
         keys.setdefault(leaf, {})[primary_above, primary] = [above, own]
     for leaf, found in keys.items():
@@ -202,18 +202,18 @@ def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> St
             (key, unique), (other, primary_own) = found[True, False], found[False, True]
             indexes[leaf] |= {key: primary_own, other: unique}
     leaf_triggers: dict[str, list[AnatomyTrigger]] = {}
-    for leaf, trigger, text, enabled in run(catalog.LEAF_TRIGGERS, at):
+    for leaf, trigger, text, enabled in run(sql_catalog.LEAF_TRIGGERS, at):
         leaf_triggers.setdefault(leaf, []).append(AnatomyTrigger(trigger, text, enabled, None))
     return Standing(
-        run(catalog.TABLE, {"schema": schema, "name": name})[0][11],
+        run(sql_catalog.TABLE, {"schema": schema, "name": name})[0][11],
         leaves,
         indexes,
-        [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in run(catalog.TRIGGERS, at)],
+        [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in run(sql_catalog.TRIGGERS, at)],
         leaf_triggers,
-        _keys(run(catalog.INBOUND, at)),
-        [[view, text, list(given)] for view, _, text, given in run(catalog.VIEWS, at)],
-        [list(row) for row in run(catalog.GRANTS, at)],
-        [list(row) for row in run(catalog.POLICIES, at)],
+        _keys(run(sql_catalog.INBOUND, at)),
+        [[view, text, list(given)] for view, _, text, given in run(sql_catalog.VIEWS, at)],
+        [list(row) for row in run(sql_catalog.GRANTS, at)],
+        [list(row) for row in run(sql_catalog.POLICIES, at)],
     )
 
 
@@ -241,7 +241,7 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
 
     Each refusal comes with what to do about it; the anatomy is None if there is any.
     """
-    found = run(catalog.TABLE, {"schema": schema, "name": name})
+    found = run(sql_catalog.TABLE, {"schema": schema, "name": name})
     if not found:
         return None, [(f"there is no table {schema}.{name}", "")]
     oid, _, _, kind, persistence, partition, typed, *_ = found[0]
@@ -260,27 +260,27 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
     ):
         if bad:
             refused.append((f"{schema}.{name} {what.partition(':')[0]}", what.partition(": ")[2]))
-    [(itself,)] = run("SELECT format('%%I.%%I', %(schema)s::text, %(name)s::text)", {"schema": schema, "name": name})
+    [(itself,)] = run(sql_catalog.QUALIFIED, {"schema": schema, "name": name})
     at = {"oid": oid, "schema": schema, "name": name}
     columns = [
-        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(catalog.COLUMNS, at)
+        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(sql_catalog.COLUMNS, at)
     ]
     ours = own_names(name)
-    indexes, more = _indexes(run(catalog.INDEXES, at), ours)
+    indexes, more = _indexes(run(sql_catalog.INDEXES, at), ours)
     refused += more
-    refused += _refused_constraints(run(catalog.CONSTRAINTS, at), ours[2])
+    refused += _refused_constraints(run(sql_catalog.CONSTRAINTS, at), ours[2])
     key = next(([str(c) for c in one.columns] for one in indexes if one.primary), [])
     refused += _refused_key(columns, key, time, schema, name)
-    outbound, inbound = run(catalog.OUTBOUND, at), run(catalog.INBOUND, at)
-    triggers = run(catalog.TRIGGERS, at)
+    outbound, inbound = run(sql_catalog.OUTBOUND, at), run(sql_catalog.INBOUND, at)
+    triggers = run(sql_catalog.TRIGGERS, at)
     for trigger, *_, transition in triggers:
         if transition:
             refused.append((f"the trigger {trigger} reads transition tables row by row", "partitions cannot have such"))
-    views = run(catalog.VIEWS, at)
+    views = run(sql_catalog.VIEWS, at)
     for view, relkind, *_ in views:
         if relkind != "v":
             refused.append((f"{view} reads the table and cannot be replaced", "drop it, and create it again after"))
-    for (other,) in run(catalog.OTHERS, at):
+    for (other,) in run(sql_catalog.OTHERS, at):
         refused.append((f"{other} depends on the table as it is", "drop it, and create it again after"))
     if any(one.table == itself and time in one.columns for one in _keys(inbound)):
         refused.append(("the table refers to its own key with its time", "drop that foreign key first"))
@@ -308,11 +308,11 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
             [AnatomyKey(n, table, d, [], partitioned=False, comment=c) for n, d, own, table, c in outbound if not own],
             _keys(inbound),
             [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in triggers],
-            [list(row) for row in run(catalog.POLICIES, at)],
-            [list(row) for row in run(catalog.GRANTS, at)],
+            [list(row) for row in run(sql_catalog.POLICIES, at)],
+            [list(row) for row in run(sql_catalog.GRANTS, at)],
             [[view, text, list(given)] for view, _, text, given in views],
             _sequence(run, identities[0]) if identities else None,
-            [text for (text,) in run(catalog.DETAILS, at)],
+            [text for (text,) in run(sql_catalog.DETAILS, at)],
         ),
         [],
     )
@@ -320,12 +320,12 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
 
 def read_partitioned(run: Execute, schema: str, name: str, time: str) -> Anatomy:
     """Read what retiring needs to know of a table whose partitions the application makes: its key and its columns."""
-    [(oid, *_)] = run(catalog.TABLE, {"schema": schema, "name": name})
+    [(oid, *_)] = run(sql_catalog.TABLE, {"schema": schema, "name": name})
     at = {"oid": oid, "schema": schema, "name": name}
     columns = [
-        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(catalog.COLUMNS, at)
+        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(sql_catalog.COLUMNS, at)
     ]
-    key = next((list(columns) for _, _, primary, _, _, columns, *_ in run(catalog.INDEXES, at) if primary), [])
+    key = next((list(columns) for _, _, primary, _, _, columns, *_ in run(sql_catalog.INDEXES, at) if primary), [])
     no: list[Any] = []
     return Anatomy(
         schema=schema,
@@ -360,7 +360,7 @@ def _keys(rows: list[tuple[Any, ...]]) -> list[AnatomyKey]:
 
 def functions_with_conflicts(run: Execute, name: str) -> list[str]:
     """Return the functions that mention the table and ON CONFLICT."""
-    return [str(text) for (text,) in run(catalog.FUNCTIONS, {"name": name})]
+    return [str(text) for (text,) in run(sql_catalog.FUNCTIONS, {"name": name})]
 
 
 def _indexes(
@@ -376,7 +376,7 @@ def _indexes(
             refused.append((f"the primary key {con} is deferrable", "make one that is not"))
         if not valid:
             refused.append(
-                (f"the index {name} is invalid", f"DROP INDEX CONCURRENTLY {quote(name)}, or build it again")
+                (f"the index {name} is invalid", f"build it again, or DROP INDEX CONCURRENTLY {quote(name)}")
             )
         if not tail.startswith("USING "):
             refused.append((f"the definition of the index {name} cannot be read", "drop it first"))
@@ -424,8 +424,8 @@ def _refused_key(
 
 def _sequence(run: Execute, column: AnatomyColumn) -> AnatomySequence:
     assert column.sequence is not None
-    [(start, step, least, most, cache, cycle, comment)] = run(catalog.SEQUENCE, {"sequence": column.sequence})
-    grants = [list(row) for row in run(catalog.SEQUENCE_GRANTS, {"sequence": column.sequence})]
+    [(start, step, least, most, cache, cycle, comment)] = run(sql_catalog.SEQUENCE, {"sequence": column.sequence})
+    grants = [list(row) for row in run(sql_catalog.SEQUENCE_GRANTS, {"sequence": column.sequence})]
     always = column.identity == "a"
     return AnatomySequence(
         column.name, always, column.sequence, start, step, least, most, cache, cycle, comment, grants

@@ -19,8 +19,8 @@ from wane._partition.journal import Change, PartitionJournal
 from wane._partition.model import PartitionDone, PartitionPlan
 from wane._partition.months import Month
 from wane._partition.plan import MARGIN, PartitionPlanner
+from wane._partition.sql_ddl import index_statements, old_name
 from wane._partition.sql_steps import Note
-from wane._partition.statements import index_statements, old_name
 from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
 from wane.errors import PartitionError

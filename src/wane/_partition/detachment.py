@@ -19,8 +19,8 @@ from wane._partition.quarantine import GONE, Quarantine
 from wane._partition.records import MAX, Leaf
 from wane._partition.retirement import Leaving
 from wane._partition.sql_cover import is_cover
+from wane._partition.sql_ddl import qualified_name
 from wane._partition.sql_retire import Weight, is_below, own_name, paths_of, quarantine_name
-from wane._partition.statements import qualified_name
 from wane._partition.table import PartitionTarget
 from wane._rules.selection import BoundFollower
 from wane.events import RowsPruned

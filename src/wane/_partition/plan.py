@@ -16,7 +16,8 @@ from wane._partition.model import Break, PartitionPlan, PlannedStep
 from wane._partition.months import Month
 from wane._partition.records import MAX, MIN, Ddl, Leaf, Range
 from wane._partition.sql import PostgresPartitions
-from wane._partition.statements import (
+from wane._partition.sql_ddl import (
+    analyze,
     bound_statements,
     index_statements,
     leaf_statements,
@@ -26,6 +27,7 @@ from wane._partition.statements import (
     root_name,
     root_statements,
     swap_statements,
+    validate_constraint,
 )
 from wane._partition.table import PartitionTarget, followers_of, target_of
 from wane._rules.partitions import partition_misfit
@@ -241,10 +243,9 @@ class PartitionPlanner:
             for text in swap_statements(a, old, upper)
         ]
         light = f"SHARE UPDATE EXCLUSIVE on {a.table}: blocks neither reads nor writes"
-        last = [Ddl(f"ANALYZE {a.table}", light, "the planner must know the new table")]
+        last = [Ddl(analyze(a.table), light, "the planner must know the new table")]
         last += [
-            Ddl(f'ALTER TABLE {key.table} VALIDATE CONSTRAINT "{key.name}"', light, "proven again for old rows")
-            for key in a.retained_keys
+            Ddl(validate_constraint(key.table, key.name), light, "proven again for old rows") for key in a.retained_keys
         ]
         return [
             PlannedStep("indexed", tuple(ddl for _, ddl in index_statements(a))),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wane._db.statement import text_literal
+
 MIN, MAX = "MINVALUE", "MAXVALUE"
 """The ends of everything: a range from or to one of them catches whatever lies outside every month."""
 
@@ -30,12 +32,7 @@ class Range:
 
 
 def _end(literal: str) -> str:
-    return literal if literal in (MIN, MAX) else quoted(literal)
-
-
-def quoted(text: str) -> str:
-    """Encode a text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
+    return literal if literal in (MIN, MAX) else text_literal(literal)
 
 
 @dataclass(frozen=True, slots=True)

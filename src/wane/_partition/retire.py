@@ -20,7 +20,7 @@ from wane._partition.quarantine import GONE, Quarantine
 from wane._partition.records import MAX, MIN, Leaf
 from wane._partition.retirement import Leaving
 from wane._partition.sql_cover import is_cover
-from wane._partition.statements import qualified_name
+from wane._partition.sql_ddl import qualified_name
 from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
 from wane._prune.admission import require_admin

@@ -18,7 +18,7 @@ from wane._partition.records import Leaf
 from wane._partition.retirement import Leaving
 from wane._partition.sql import partitions_of
 from wane._partition.sql_cover import is_cover
-from wane._partition.statements import qualified_name
+from wane._partition.sql_ddl import qualified_name
 from wane._partition.table import target_of
 from wane._partition.work import PartitionWork
 from wane._prune.pace import Pace

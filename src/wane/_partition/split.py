@@ -16,7 +16,7 @@ from wane._partition.journal import Change
 from wane._partition.model import PartitionDone
 from wane._partition.months import Month
 from wane._partition.records import MIN, Range
-from wane._partition.statements import early_name, month_name, qualified_name
+from wane._partition.sql_ddl import early_name, month_name, qualified_name
 from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
 from wane.errors import PartitionError

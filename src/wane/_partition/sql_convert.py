@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, own_names, quote, read_anatomy
 from wane._partition.records import Ddl, Range
-from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, Steps, doubled
-from wane._partition.statements import (
+from wane._partition.sql_ddl import (
+    analyze,
     bound_statements,
     leaf_statements,
     qualified_name,
@@ -16,6 +16,7 @@ from wane._partition.statements import (
     root_statements,
     swap_statements,
 )
+from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, Steps, doubled
 from wane.errors import StoreError
 
 _INDEX = """
@@ -97,7 +98,7 @@ class Converting(Steps):
 
     def analyze(self, table: str) -> None:
         """Update the planner's statistics of a table that is partitioned now: autovacuum does not."""
-        self.store.dedicated_session(f"ANALYZE {table}", PATIENCE_SECONDS)
+        self.store.dedicated_session(analyze(table), PATIENCE_SECONDS)
 
     def discard(self, a: Anatomy, note: Note, patience: LockPatience) -> None:
         """Remove everything that was prepared for a swap."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from wane._db.statement import Execute
+from wane._db.statement import Execute, text_literal
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, fitted, quote
-from wane._partition.records import MAX, MIN, Leaf, Range, quoted
+from wane._partition.records import MAX, MIN, Leaf, Range
+from wane._partition.sql_ddl import early_name, leaf_statements, qualified_name
 from wane._partition.sql_steps import LockPatience, Note, Steps, default_leaf, doubled, read_leaves
-from wane._partition.statements import early_name, leaf_statements, qualified_name
 from wane.errors import StoreError
 
 _MOST_LATE = 10_000
@@ -111,7 +111,7 @@ class Covering(Steps):
         if default is None:
             return False
         inside = " AND ".join(
-            f"{quote(a.time)} {sign} {quoted(end)}"
+            f"{quote(a.time)} {sign} {text_literal(end)}"
             for sign, end in ((">=", range_.lower), ("<", range_.upper))
             if end not in (MIN, MAX)
         )

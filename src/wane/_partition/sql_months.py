@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from wane._db.statement import text_literal
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, quote
-from wane._partition.records import MAX, Leaf, Range, quoted
+from wane._partition.records import MAX, Leaf, Range
+from wane._partition.sql_ddl import leaf_statements, qualified_name
 from wane._partition.sql_steps import LockPatience, Note, Steps, doubled
-from wane._partition.statements import leaf_statements, qualified_name
 from wane.errors import StoreError
 
 
@@ -35,7 +36,7 @@ class Months(Steps):
             run(doubled(f"ALTER TABLE {a.table} DETACH PARTITION {catch}"), {})
             for text in leaf_statements(a, a.table, name, range_):
                 run(doubled(text), {})
-            columns, inside = self._columns(run, a.table), f"{quote(a.time)} < {quoted(range_.upper)}"
+            columns, inside = self._columns(run, a.table), f"{quote(a.time)} < {text_literal(range_.upper)}"
             with self._quietly(run, qualified_name(a, name)):
                 moved = run(
                     doubled(

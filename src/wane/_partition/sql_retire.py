@@ -14,13 +14,13 @@ from typing import Any
 
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.schema import TableInfo
-from wane._db.statement import Execute, Statement
+from wane._db.statement import Execute, Statement, text_literal
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, fitted, own_names, quote
-from wane._partition.records import MAX, MIN, Leaf, Range, quoted
+from wane._partition.records import MAX, MIN, Leaf, Range
 from wane._partition.sql_cover import Covering
+from wane._partition.sql_ddl import qualified_name, unpartitioned_name
 from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, doubled, read_leaves
-from wane._partition.statements import qualified_name, unpartitioned_name
 from wane._prune.dialects import row_taker
 from wane._rules.dependencies_postgres import require_same_effects
 from wane._rules.queries import queries_of
@@ -461,7 +461,7 @@ def _within(rows: Rows, reference: BoundReference, time: str, range_: Range) -> 
         if theirs.name == time and mine.type == theirs.type:
             for sign, end in ((">=", range_.lower), ("<", range_.upper)):
                 if end not in (MIN, MAX):
-                    yield f"{rows.column(mine, 'f0')} {sign} {quoted(end)}"
+                    yield f"{rows.column(mine, 'f0')} {sign} {text_literal(end)}"
 
 
 def _mark(a: Anatomy, detached: str) -> str:

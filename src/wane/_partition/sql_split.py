@@ -12,12 +12,12 @@ from typing import Any
 
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.settings import SEARCH_PATH, function_settings
-from wane._db.statement import Execute
+from wane._db.statement import Execute, text_literal
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, AnatomyKey, fitted, quote, read_standing
-from wane._partition.records import MIN, Range, quoted
+from wane._partition.records import MIN, Range
+from wane._partition.sql_ddl import key_statements, leaf_statements, qualified_name, root_name, root_statements
 from wane._partition.sql_steps import LockPatience, Note, Steps, doubled, read_leaves
-from wane._partition.statements import key_statements, leaf_statements, qualified_name, root_name, root_statements
 
 _TRIGGER = "wane_split"
 _RANGE = "wane_range"
@@ -188,5 +188,5 @@ def _function(a: Anatomy) -> str:
 
 def _inside(a: Anatomy, range_: Range) -> str:
     column = quote(a.time)
-    below = f"{column} < {quoted(range_.upper)}"
-    return below if range_.lower == MIN else f"{column} >= {quoted(range_.lower)} AND {below}"
+    below = f"{column} < {text_literal(range_.upper)}"
+    return below if range_.lower == MIN else f"{column} >= {text_literal(range_.lower)} AND {below}"

@@ -23,7 +23,7 @@ from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, functions_with_conflicts, quote, read_anatomy, read_partitioned
 from wane._partition.journal import PartitionJournal
 from wane._partition.records import Leaf, Range
-from wane._partition.statements import qualified_name
+from wane._partition.sql_ddl import qualified_name
 from wane._rules.rows import rows_of
 from wane.errors import Locked, StoreError
 

@@ -8,8 +8,8 @@ from wane._db.statement import Execute
 from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, AnatomyKey, quote, read_standing
 from wane._partition.sql_convert import CONSTRAINT
+from wane._partition.sql_ddl import key_statements, qualified_name, swap_back_statements, validate_constraint
 from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, Steps, doubled, read_leaves
-from wane._partition.statements import key_statements, qualified_name, swap_back_statements
 from wane.errors import StoreError
 
 _INVALID_KEYS = """
@@ -137,7 +137,7 @@ class GoingBack(Steps):
         wrong = []
         for table, name in waiting:
             try:
-                self.store.dedicated_session(f"ALTER TABLE {table} VALIDATE CONSTRAINT {quote(name)}", PATIENCE_SECONDS)
+                self.store.dedicated_session(validate_constraint(table, name), PATIENCE_SECONDS)
             except StoreError as problem:
                 wrong.append(f"{table}: {problem.message}")
         return wrong

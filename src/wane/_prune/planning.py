@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 from wane._contract.fingerprint import fingerprint
 from wane._contract.lookup import is_named
@@ -55,6 +55,13 @@ Progress = Callable[[int, int, str], None]
 """Called with (steps done, steps in all, what is next)."""
 
 
+class PlannedArchive(Protocol):
+    """What a plan reads of the archive, which is another folder's."""
+
+    def costs(self, table: str, rule: str, limit: int, seconds: float) -> list[SweepCost]:
+        """Return what the latest sweeps of a rule took, newest first."""
+
+
 def build_plan(
     store: Store,
     contract: Contract,
@@ -64,8 +71,12 @@ def build_plan(
     seconds: float = READ_SECONDS,
     explain: bool = False,
     progress: Progress | None = None,
+    archive: PlannedArchive | None = None,
 ) -> Plan:
-    """Plan every rule, or `only` those named `table` or `table.rule`, as of `now` (by default the database's clock)."""
+    """Plan every rule, or `only` those named `table` or `table.rule`, as of `now` (by default the database's clock).
+
+    Without `archive` it is unknown how long rules that archive take.
+    """
     now = now or store.now()
     schema = store.reflect()
     selections, problems = bind_contract(contract, schema, store.types)
@@ -95,7 +106,7 @@ def build_plan(
             swept = not contract.table(selection.name).append_only
             count = rows(selection.table)
             step = plan_step(store, selection, now, seconds, count, swept=swept, explain=explain)
-            steps.append(_timed(store, contract, step, selection.rule, seconds))
+            steps.append(_timed(store, contract, step, selection.rule, seconds, archive))
             planned.append(selection)
         except Unreachable:
             raise
@@ -203,7 +214,9 @@ def _due_once(
     return count_union(together, each)
 
 
-def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: float) -> Step:
+def _timed(
+    store: Store, contract: Contract, step: Step, rule: Rule, seconds: float, archive: PlannedArchive | None
+) -> Step:
     """Return the step with how long its next sweep takes, and which budget ends it, as far as that is known."""
     if step.action == "archive":
         step = replace(step, transform=_transform(contract, step))
@@ -211,9 +224,13 @@ def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: fl
     if not step.swept or not leaving.rows:
         return step
     if step.action == "archive":
-        takes = _archive_takes(store, contract, step, leaving, seconds)
+        takes = (
+            None
+            if archive is None
+            else _archive_takes(contract, step, leaving, _costs(store, step, archive.costs, seconds))
+        )
         return replace(step, takes=takes, waits=_waits(contract, step))
-    costs = learn_costs(sweeps := _costs(store, step, seconds))
+    costs = learn_costs(sweeps := _costs(store, step, partial(_sweep_costs, store), seconds))
     if costs is None:
         spent = "rows" if leaving.rows > rule.budget.rows else ""
         return replace(step, stop=_stop(step, rule.budget, spent, rule.budget.rows, leaving.rows))
@@ -236,20 +253,24 @@ def _timed(store: Store, contract: Contract, step: Step, rule: Rule, seconds: fl
     return replace(step, takes=takes, stop=_stop(step, rule.budget, low.spent, low.rows, leaving.rows))
 
 
-def _costs(store: Store, step: Step, seconds: float) -> list[SweepCost]:
+def _sweep_costs(store: Store, table: str, rule: str, limit: int, seconds: float) -> list[SweepCost]:
+    return Ledger(store.dialect, store.reader(seconds)).sweep_costs(table, rule, limit)
+
+
+def _costs(
+    store: Store, step: Step, read: Callable[[str, str, int, float], list[SweepCost]], seconds: float
+) -> list[SweepCost]:
     if not store.migrated:
         return []
-    ledger = Ledger(store.dialect, store.reader(seconds))
-    read = ledger.archive_costs if step.action == "archive" else ledger.sweep_costs
     try:
-        return read(step.table, step.rule, _LEARNED_SWEEPS)
+        return read(step.table, step.rule, _LEARNED_SWEEPS, seconds)
     except TimedOut:
         return []
 
 
-def _archive_takes(store: Store, contract: Contract, step: Step, leaving: Count, seconds: float) -> Takes | None:
+def _archive_takes(contract: Contract, step: Step, leaving: Count, sweeps: Sequence[SweepCost]) -> Takes | None:
     """Learn from the latest sweeps of the archive: each is one piece of work, from its plan to its end."""
-    costs = learn_costs(sweeps := _costs(store, step, seconds))
+    costs = learn_costs(sweeps)
     if costs is None:
         return None
     number = 1 if step.due is None else math.ceil(step.due.rows / contract.spark.sweep_rows)
@@ -280,8 +301,6 @@ def _stop(step: Step, budget: Budget, spent: str, rows: int, leaving: int) -> Bu
 
 def _explained(store: Store, statement: Statement) -> str:
     """Return the query plan, or why there is none: a role that may read but not delete can plan, but not explain."""
-    if statement.text.startswith("LOCK TABLE"):
-        return ""
     try:
         return store.planner.explain(statement)
     except Unreachable:

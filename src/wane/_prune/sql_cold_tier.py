@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from wane._contract.model import ToColdTier
 from wane._db.postgres.dialect import PostgresDialect
 from wane._db.schema import TableInfo, qualified
-from wane._db.statement import Dialect, Statement
+from wane._db.statement import Dialect, Statement, text_literal
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, follower_paths
 from wane.errors import StoreError
@@ -104,8 +104,8 @@ class MonthTable:
             run(f"CREATE SCHEMA IF NOT EXISTS {schema}", {})
         columns = ", ".join(f"{dialect.quote(name)} {kind.replace('%', '%%')}" for name, kind in hot)
         run(f"CREATE TABLE {quoted} ({columns})", {})
-        comment = f"wane: {qualified(table)}".replace("'", "''").replace("%", "%%")
-        run(f"COMMENT ON TABLE {quoted} IS '{comment}'", {})
+        comment = text_literal(f"wane: {qualified(table)}").replace("%", "%%")
+        run(f"COMMENT ON TABLE {quoted} IS {comment}", {})
         # A role that may use the schema may read what is stored there, whichever role stored it.
         for (reader,) in run(_READERS, {"schema": self._schema}):
             run(f"GRANT SELECT ON {quoted} TO {reader.replace('%', '%%')}", {})

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from wane._db.store import Store
 from wane._db.transaction import Transaction
-from wane.claims._sql import CLAIMS, TOMBSTONES
+from wane.claims._sql import CLAIMS, TOMBSTONES, add_column
 from wane.errors import StoreError
 from wane.reference import schema_sql
 
@@ -121,9 +121,7 @@ class ClaimSchema(ABC):
                 "rename it, or add what it lacks: `wane claims install --print` on an empty database shows the table",
             )
         return [
-            Missing(
-                f"the column {table}.{name}", (f"ALTER TABLE {table} ADD COLUMN {name} {types[name]}",), needed=True
-            )
+            Missing(f"the column {table}.{name}", (add_column(table, name, types[name]),), needed=True)
             for name in lacking
         ]
 

@@ -32,6 +32,11 @@ _TEXTS = ("task_id", "state", "owner", "fence", "reason")
 _TIMES = ("created_at", "claimed_at", "expires_at", "completed_at", "abandoned_at", "remembered_until")
 
 
+def add_column(table: str, name: str, type_: str) -> str:
+    """Write the statement that adds a column to one of the tables of work claims."""
+    return f"ALTER TABLE {table} ADD COLUMN {name} {type_}"
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
     """A row of `work_claims`, and whether its claim had expired when it was read."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from wane._arguments import require_limit
+from wane._arguments import require_limit, time_before
 from wane._contract.load import load_contract
+from wane._contract.lookup import find_unqualified
 from wane._contract.model import Contract
 from wane._contract.names import TableName
 from wane._db.counting import READ_SECONDS
@@ -60,7 +61,7 @@ class Vacuum:
     def _take(
         self, state: WorkState, age: timedelta, now: datetime, rows_left: int, most: int, connection: object | None
     ) -> VacuumedState:
-        cutoff = _before(now, age)
+        cutoff = time_before(now, age.total_seconds())
         hours = age / timedelta(hours=1)
         order = self.pruner.order(self.table, None, [state.value], cutoff)
         asked = {"states": [state.value], f"{state.value}_age_hours": hours, "limit": most}
@@ -81,7 +82,7 @@ class Vacuum:
                 self.table,
                 rule=None,
                 states=[state.value],
-                older_than=_before(now, age),
+                older_than=time_before(now, age.total_seconds()),
                 orphans=False,
                 seconds=READ_SECONDS,
             )
@@ -106,15 +107,6 @@ def claims_schema_name(contract: Contract) -> str | None:
 
 
 def _declared(contract: Contract) -> TableName | None:
-    names = [table.name for table in contract.tables] + [name for name, _ in contract.excused]
-    found = [name for name in names if name.name == CLAIMS]
-    if len(found) > 1:
-        raise WrongArgument(f"the contract has {CLAIMS} in several schemas: {', '.join(map(str, found))}")
-    return found[0] if found else None
-
-
-def _before(now: datetime, age: timedelta) -> datetime:
-    try:
-        return now - age
-    except OverflowError:
-        raise WrongArgument(f"{age} before now is outside the supported range of timestamps") from None
+    return find_unqualified(
+        [*(table.name for table in contract.tables), *(name for name, _ in contract.excused)], CLAIMS
+    )

@@ -40,6 +40,7 @@ from prefect.server.worker_communication.cleanup_queue import WorkerCleanupQueue
 from prefect.settings.context import get_current_settings
 
 from wane._aio import on_thread
+from wane._arguments import require_at_least_one
 from wane._db import Store
 from wane._db.url import DatabaseUrl, resolve_url
 from wane.contrib._shared import SharedDatabase, close_database, shared_database
@@ -50,7 +51,7 @@ from wane.queue._dialects import messages_of
 from wane.queue._queue import Clock
 from wane.queue._wakeups import Wakeups
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 URL_VARIABLE = "WANE_PREFECT_URL"
 MIGRATE_VARIABLE = "WANE_PREFECT_MIGRATE"
@@ -175,8 +176,7 @@ class WorkerCleanupQueue(Interface):
     async def expire_leases(
         self, *, limit: int = 100, work_pool_id: UUID | None = None
     ) -> CleanupQueueLeaseExpiryResult:
-        if limit < 1:
-            raise WrongArgument(f"limit must be at least 1, not {limit}")
+        require_at_least_one("limit", limit)
         most = min(limit, _MOST_EXPIRED)
         pools = [_pool(work_pool_id)] if work_pool_id is not None else await self._pools_overdue()
         redelivered: list[CleanupQueueMessage] = []
@@ -223,8 +223,8 @@ class WorkerCleanupQueue(Interface):
         return shared, _RecordedQueue(store, _pool(work_pool_id), policy, self._clock, wakeups)
 
     async def _run(
-        self, work_pool_id: UUID, work: Callable[[Queue], R], *, undo: Callable[[Queue, R], object] | None = None
-    ) -> R:
+        self, work_pool_id: UUID, work: Callable[[Queue], _R], *, undo: Callable[[Queue, _R], object] | None = None
+    ) -> _R:
         """Run work on a pool's queue, on the store's thread.
 
         Report dead letters and expired leases to Prefect's metrics. If the caller is cancelled meanwhile, `undo` is
@@ -263,8 +263,8 @@ class WorkerCleanupQueue(Interface):
 
 
 @dataclass(frozen=True, slots=True)
-class _Done(Generic[R]):
-    result: R
+class _Done(Generic[_R]):
+    result: _R
     dead_letters: tuple[DeadLetter, ...]
     expired: tuple[Expired, ...]
 
@@ -277,7 +277,7 @@ class _RecordedQueue(Queue):
         self._dead: list[str] = []
         self._expired: list[Expired] = []
 
-    def recorded(self, work: Callable[[Queue], R]) -> _Done[R]:
+    def recorded(self, work: Callable[[Queue], _R]) -> _Done[_R]:
         result = work(self)
         letters: list[DeadLetter] = []
         with suppress(StoreError):  # The work is done and reported; a missing metric does no harm.
@@ -298,7 +298,7 @@ def _expiring(limit: int) -> Callable[[Queue], Expired]:
     return lambda queue: queue.expire_leases(limit)
 
 
-def _undo(shared: SharedDatabase, queue: Queue, undo: Callable[[Queue, R], object], done: Future[_Done[R]]) -> None:
+def _undo(shared: SharedDatabase, queue: Queue, undo: Callable[[Queue, _R], object], done: Future[_Done[_R]]) -> None:
     if not done.cancelled() and done.exception() is None:
         shared.thread.submit(undo, queue, done.result().result)
 

@@ -51,6 +51,7 @@ from wane._archive.spark.secret import task_source
 from wane._contract.load import load_contract
 from wane._contract.settings import SparkSettings
 from wane._db import open_store
+from wane._db.statement import text_literal
 from wane._findings import did_you_mean
 from wane._keeper import database_url
 from wane.errors import WrongArgument
@@ -116,11 +117,11 @@ class ColdSource(DataSource):
         """Return the columns of the table, its own and those that the archive adds."""
         return StructType.fromJson(json.loads(_open(self._path).schema().to_json()))
 
-    def reader(self, schema: StructType) -> ColdReader:
+    def reader(self, schema: StructType) -> _ColdReader:
         """Return a reader of the files that make up the table now."""
-        return ColdReader(self._path, schema)
+        return _ColdReader(self._path, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> ColdWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> _ColdWriter:
         """Return a writer that adds rows to a table of the job's own, in one commit, once for its name and number.
 
         Options: `app`, the job's name, and `sequence`, a number that grows from run to run. Raise WrongArgument if one
@@ -136,7 +137,7 @@ class ColdSource(DataSource):
             )
         output = JobOutput(self._path, _storable(schema), f"job:{application}", int(sequence))
         output.require_writable()
-        return ColdWriter(output)
+        return _ColdWriter(output)
 
     @property
     def _path(self) -> str:
@@ -150,13 +151,13 @@ class ColdSource(DataSource):
 
 
 @dataclass(frozen=True)
-class ColdPartition(InputPartition):
+class _ColdPartition(InputPartition):
     """One file of a table, which one task reads."""
 
     file: str
 
 
-class ColdReader(DataSourceReader):
+class _ColdReader(DataSourceReader):
     """Reads a table file by file, without files that cannot hold a row that the filters let pass."""
 
     def __init__(self, path: str, schema: StructType) -> None:
@@ -169,7 +170,7 @@ class ColdReader(DataSourceReader):
         self._filters = list(filters)
         return iter(filters)
 
-    def partitions(self) -> Sequence[ColdPartition]:
+    def partitions(self) -> Sequence[_ColdPartition]:
         """Return the files to read, by the log and the footers; raise Unproven if one is not as the log says."""
         table = _open(self._path)
         kinds = kinds_of(table)
@@ -179,30 +180,30 @@ class ColdReader(DataSourceReader):
         for file in files:
             if not file.as_logged:
                 raise untrusted(file.path)
-        return [ColdPartition(str(file.path)) for file in files]
+        return [_ColdPartition(str(file.path)) for file in files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file, one row group at a time; verify every page's checksum."""
-        if isinstance(partition, ColdPartition):
+        if isinstance(partition, _ColdPartition):
             yield from read_batches(partition.file, self._shape)
 
 
 @dataclass
-class ColdMessage(WriterCommitMessage):
+class _ColdMessage(WriterCommitMessage):
     """What a task wrote."""
 
     file: WrittenFile | None
 
 
-class ColdWriter(DataSourceArrowWriter):
+class _ColdWriter(DataSourceArrowWriter):
     """Writes one file in each task, and commits all of them at the driver."""
 
     def __init__(self, output: JobOutput) -> None:
         self._output = output
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> ColdMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _ColdMessage:
         """Write the rows of a task; nothing of it is part of the table yet."""
-        return ColdMessage(self._output.write(iterator))
+        return _ColdMessage(self._output.write(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make one commit of what all tasks wrote; a job that was committed under its number adds nothing."""
@@ -214,7 +215,7 @@ class ColdWriter(DataSourceArrowWriter):
 
 
 def _files(messages: list[WriterCommitMessage | None]) -> list[WrittenFile]:
-    return [one.file for one in messages if isinstance(one, ColdMessage) and one.file is not None]
+    return [one.file for one in messages if isinstance(one, _ColdMessage) and one.file is not None]
 
 
 def _storable(schema: StructType) -> list[tuple[str, str]]:
@@ -247,16 +248,16 @@ class HotSource(DataSource):
             fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in rows.shape]
         return StructType.fromJson({"type": "struct", "fields": fields})
 
-    def reader(self, schema: StructType) -> HotReader:
+    def reader(self, schema: StructType) -> _HotReader:
         """Return a reader of what is due in the snapshot."""
-        return HotReader(self._asked(), [field.name for field in schema.fields])
+        return _HotReader(self._asked(), [field.name for field in schema.fields])
 
-    def _asked(self) -> HotRequest:
-        return HotRequest.read(dict(self.options))
+    def _asked(self) -> _HotRequest:
+        return _HotRequest.read(dict(self.options))
 
 
 @dataclass(frozen=True)
-class HotRequest:
+class _HotRequest:
     """What the options of `wane_hot` ask for."""
 
     contract: str
@@ -268,7 +269,7 @@ class HotRequest:
     in_one_task: bool
 
     @classmethod
-    def read(cls, options: dict[str, str]) -> HotRequest:
+    def read(cls, options: dict[str, str]) -> _HotRequest:
         """Read options; raise WrongArgument, with the fix, for what is missing, unknown or wrong."""
         unknown = [name for name in options if name.lower() not in _OPTIONS]
         if unknown:
@@ -306,16 +307,16 @@ class HotRequest:
 
 
 @dataclass(frozen=True)
-class HotPartition(InputPartition):
+class _HotPartition(InputPartition):
     """What one task reads."""
 
     range: HotRange
 
 
-class HotReader(DataSourceReader):
+class _HotReader(DataSourceReader):
     """Reads what is due range by range; the database skips rows that comparisons of columns with values exclude."""
 
-    def __init__(self, asked: HotRequest, names: Sequence[str]) -> None:
+    def __init__(self, asked: _HotRequest, names: Sequence[str]) -> None:
         self._asked = asked
         self._names = list(names)
         self._filters: list[HotFilter] = []
@@ -325,18 +326,18 @@ class HotReader(DataSourceReader):
         self._filters = [made for one in filters if (made := _hot_filter(one)) is not None]
         return iter(filters)
 
-    def partitions(self) -> Sequence[HotPartition]:
+    def partitions(self) -> Sequence[_HotPartition]:
         """Return the ranges to read, by walking the rule's index."""
         asked = self._asked
         with asked.opened() as rows:
             found = rows.cut(
                 asked.source, asked.now, self._filters, range_rows=asked.range_rows, in_one_task=asked.in_one_task
             )
-        return [HotPartition(one) for one in found]
+        return [_HotPartition(one) for one in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range; raise ArchiveError for a value that the archive could not store either."""
-        if isinstance(partition, HotPartition):
+        if isinstance(partition, _HotPartition):
             yield from partition.range.batches(self._names)
 
 
@@ -385,7 +386,7 @@ def _value(value: Any, kind: str) -> str | None:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):
-        return None if "\\" in value else "'" + value.replace("'", "''") + "'"
+        return None if "\\" in value else text_literal(value)
     if isinstance(value, datetime):
         if (kind == "timestamp") != (value.tzinfo is not None):
             return None

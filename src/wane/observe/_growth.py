@@ -19,7 +19,7 @@ from wane._contract.settings import GrowthSettings
 from wane._db import Store
 from wane._db.counting import Exactness, as_count, measure_rows, stated
 from wane._db.row_numbers import row_numbers
-from wane._db.space import read_sizes
+from wane._db.sizes import read_sizes
 from wane._forecast import DaysTo, Expected, Limit, Trend, Verdict, days_to, expected, find_limit, shifted, trend
 from wane._leases import Leases
 from wane._ledger import Ledger

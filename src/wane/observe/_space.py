@@ -18,14 +18,16 @@ from wane._contract.model import Contract
 from wane._contract.settings import SpaceSettings
 from wane._db import Store
 from wane._db.counting import as_count, stated
-from wane._db.space import give_back, read_database_space, read_table_space
-from wane._db.space_model import DatabaseSpace, TableSpace
 from wane._db.statement import Dialect
 from wane._ledger import Ledger
 from wane._prune.pace import Pace
 from wane.errors import Locked, TimedOut, WrongArgument
+from wane.observe import _sql_space_postgres as postgres
+from wane.observe import _sql_space_sqlite as sqlite
 from wane.observe._measured import Measured, measured_tables
+from wane.observe._space_model import DatabaseSpace, TableSpace
 from wane.observe._sql_snapshots import Snapshots
+from wane.observe._sql_space import give_back, read_database_space, read_table_space
 
 SINCE = timedelta(days=7)
 _READ_SECONDS = 5.0
@@ -177,9 +179,11 @@ def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
     advice = []
     if dead * (space.row_bytes or 0) >= settings.bytes and dead >= settings.share * (dead + rows):
         why = f"{dead:,} deleted rows are not vacuumed yet; until then their space cannot be reused"
-        advice.append(Advice("vacuum", why, f"VACUUM (ANALYZE) {name};"))
+        advice.append(Advice("vacuum", why, postgres.VACUUM.format(name)))
     elif space.unused_bytes is None and space.table_bytes >= settings.bytes:
-        advice.append(Advice("analyze", "without statistics it is unknown how much of it is used", f"ANALYZE {name};"))
+        advice.append(
+            Advice("analyze", "without statistics it is unknown how much of it is used", postgres.ANALYZE.format(name))
+        )
     elif _much(space.unused_bytes, space.table_bytes, settings):
         advice += _about_empty_pages(space, name)
     for index in space.indexes:
@@ -188,7 +192,7 @@ def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
             why = (
                 f"a fresh index would take {index.bytes - (index.unused_bytes or 0):,} bytes instead of {index.bytes:,}"
             )
-            advice.append(Advice("reindex", why, f"REINDEX INDEX CONCURRENTLY {full};"))
+            advice.append(Advice("reindex", why, postgres.REINDEX.format(full)))
     return sorted(advice, key=lambda one: one.blocks)
 
 
@@ -196,7 +200,7 @@ def _about_empty_pages(space: TableSpace, name: str) -> list[Advice]:
     free = "most of its pages are half empty. New rows use that room; if the disk needs it back"
     table = shlex.quote(f"{space.schema}.{space.name}")
     return [
-        Advice("trim", f"{free}, empty pages at the end of its file go first", f"VACUUM (TRUNCATE, ANALYZE) {name};"),
+        Advice("trim", f"{free}, empty pages at the end of its file go first", postgres.TRIM.format(name)),
         Advice(
             "repack",
             "the others need a new copy of the table; the extension pg_repack makes it while the table is in use",
@@ -205,7 +209,7 @@ def _about_empty_pages(space: TableSpace, name: str) -> list[Advice]:
         Advice(
             "rewrite",
             "the same without an extension; the table cannot be read or written until it is done",
-            f"VACUUM (FULL, ANALYZE) {name};",
+            postgres.REWRITE.format(name),
             blocks=True,
         ),
     ]
@@ -223,8 +227,8 @@ def _about_database(database: DatabaseSpace, settings: SpaceSettings) -> list[Ad
     )
     once = f"once, while no one uses the database, and with {database.bytes:,} bytes of room beside it; then `wane space --vacuum` works"
     return [
-        Advice("copy", copy, "VACUUM INTO 'compact.db';"),
-        Advice("vacuum", once, "PRAGMA auto_vacuum = INCREMENTAL; VACUUM;", blocks=True),
+        Advice("copy", copy, sqlite.COPY),
+        Advice("vacuum", once, sqlite.ALLOW_VACUUM, blocks=True),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from wane._contract.model import Cap
 from wane._db.counting import Count, Exactness, count_union, sum_counts
-from wane._db.space import size_probe
+from wane._db.sizes import size_probe
 from wane._db.statement import NOW, Parameters
 from wane._db.timestamps import read_time
 from wane._rules.probes import UNREAD, Probe, ProbedTable, Probes, gather

@@ -29,10 +29,10 @@ from wane._contract.model import Contract
 from wane._contract.show import rows as contract_rows
 from wane._keeper import Keeper, open_keeper
 from wane.errors import MetricsError, WaneError
-from wane.web import _words as words
 from wane.web._access import ANONYMOUS, COOKIE, AccessRole, Identity, identify
 from wane.web._call import WebCall, parse_body
 from wane.web._endpoints import ENDPOINTS, FORMS, PREFIX, Endpoint, openapi
+from wane.web._filters import FILTERS, ago_text
 from wane.web._jobs import ArchiveJobs
 from wane.web._pages import PAGES, ConsolePage
 from wane.web._plain import as_json, plain
@@ -42,7 +42,6 @@ from wane.web._proxy import TrustedProxy
 from wane.web._resources import audit_row, read_trail
 from wane.web._shared_health import SharedHealth
 from wane.web._shield import Rates, Shield, TooLarge, TooSlow
-from wane.web._words import FILTERS
 
 R = TypeVar("R")
 
@@ -86,7 +85,7 @@ class Web:
             lstrip_blocks=True,
         )
         self.templates.filters.update(FILTERS)
-        self.templates.globals.update(ago=words.ago_text, version=__version__)
+        self.templates.globals.update(ago=ago_text, version=__version__)
         self.known = frozenset(one.table for one in contract_rows(contract))
         self._metrics: Any = None
         self._turn = threading.Lock()

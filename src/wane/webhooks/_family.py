@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wane._contract.conditions import equal_to
+from wane._contract.lookup import find_unqualified
 from wane._contract.model import Contract, Follower, Rule, Table
 from wane.errors import UnknownTable, WrongArgument
 
@@ -66,12 +67,10 @@ def has_family(contract: Contract) -> bool:
 
 
 def _table(contract: Contract, name: str) -> Table:
-    found = [table for table in contract.tables if table.name.name == name]
-    if not found:
-        raise UnknownTable(f"the contract has no table {name}", 'include = ["reference:webhooks"] brings it')
-    if len(found) > 1:
-        raise WrongArgument(f"the contract has {name} in several schemas: {', '.join(str(one.name) for one in found)}")
-    return found[0]
+    found = find_unqualified((table.name for table in contract.tables), name)
+    if found is None:
+        raise UnknownTable(f"the contract has no table {name}", 'include = ["reference:webhooks"] adds it')
+    return contract.table(found)
 
 
 def _queue_name(contract: Contract) -> str | None:

@@ -10,11 +10,10 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from wane._arguments import MOST_ROWS, require_limit, require_number, require_text, require_time
+from wane._arguments import MOST_ROWS, require_limit, require_number, require_text, require_time, time_before
 from wane._closable import Closable
 from wane._contract.model import Contract
 from wane._db.transaction import Transaction
@@ -193,10 +192,10 @@ class WebhookRetention(Closable):
         mark = {PASS: uuid.uuid4().hex}
         orders: list[Order] = []
         if policy.event_older_than_s is not None:
-            cutoff = _before(now, policy.event_older_than_s)
+            cutoff = time_before(now, policy.event_older_than_s).timestamp()
             orders.append(self._events(policy.event_statuses, cutoff, policy.event_limit, None, mark))
         if policy.orphan_deliveries_older_than_s is not None:
-            cutoff = _before(now, policy.orphan_deliveries_older_than_s)
+            cutoff = time_before(now, policy.orphan_deliveries_older_than_s).timestamp()
             orders.append(self._orphans(cutoff, policy.orphan_deliveries_limit, None, mark))
         return self._pass(orders, wanted, connection)
 
@@ -273,13 +272,6 @@ class WebhookRetention(Closable):
                 {name: entry.inputs[name] for name in ("statuses", "older_than", "limit") if name in entry.inputs}
             ),
         )
-
-
-def _before(now: datetime, seconds: float) -> float:
-    try:
-        return (now - timedelta(seconds=seconds)).timestamp()
-    except OverflowError:
-        raise WrongArgument(f"{seconds!r} seconds before now is outside the supported range of timestamps") from None
 
 
 def _require_unix_seconds(name: str, value: object) -> float:

@@ -8,6 +8,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -74,6 +75,11 @@ def children(folder: ColdPath, pattern: str = "*") -> list[ColdPath]:
     """List what is directly below a folder and has a name like this, in the order of the names."""
     found: Iterator[ColdPath] = folder.glob(pattern)
     return sorted(found, key=str)
+
+
+def changed_at(path: ColdPath) -> datetime:
+    """Return when a file was last written."""
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def remove_tree(folder: ColdPath) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.files import listing
 from wane._archive.delta.object_store import reason
-from wane._archive.delta.paths import ColdPath, children
+from wane._archive.delta.paths import ColdPath, changed_at, children
 from wane._archive.delta.sql_log import ArchiveLog
 from wane._archive.journal import ArchivedSweep, Journal
 from wane._archive.maintenance.compact import STAGING
@@ -161,7 +161,7 @@ class Tidying:
             return ()
         left: dict[str, datetime] = {}
         for path in _idle(cold, handle):
-            month, changed = path.partition("/")[0], _changed(cold.folder / path)
+            month, changed = path.partition("/")[0], changed_at(cold.folder / path)
             left[month] = min(left.get(month, changed), changed)
         mentioned = mentioned_files(cold)
         found = []
@@ -220,7 +220,7 @@ def _staging(cold: ColdTable, jobs: set[int], ended: datetime) -> list[ColdPath]
         and path.is_dir()
         and not path.is_symlink()
         and int(made["number"]) not in jobs
-        and _changed(path) < ended
+        and changed_at(path) < ended
     ]
 
 
@@ -242,7 +242,3 @@ def _is_unfinished(number: int, sweeps: dict[int, ArchivedSweep]) -> bool:
 def _is_lost(cold: ColdTable, number: int, sweep: ArchivedSweep) -> bool:
     """Check whether a sweep's files were committed by the journal but not by the log: then they were never removed."""
     return cold.name in sweep.wrote and cold.last_sweep(sweep.table) < number
-
-
-def _changed(path: ColdPath) -> datetime:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

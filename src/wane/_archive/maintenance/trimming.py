@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow.parquet as pq
 
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.failure import writing
 from wane._archive.delta.object_store import reason
-from wane._archive.delta.paths import ColdPath, source, sync_folder
+from wane._archive.delta.paths import ColdPath, changed_at, source, sync_folder
 from wane.errors import ArchiveError
 
 _ENTRY = re.compile(r"(?P<version>\d{20})\.(json|checkpoint\..*parquet|crc)")
@@ -31,7 +31,7 @@ def trim(cold: ColdTable, before: datetime) -> int:
     if handle is None:
         return 0
     newest = handle.version()
-    young = [version for version, path in _entries(cold) if _written(path) >= before]
+    young = [version for version, path in _entries(cold) if changed_at(path) >= before]
     end = min([newest, *young])
     old = [(version, path) for version, path in _entries(cold) if version < end]
     if not old:
@@ -75,7 +75,3 @@ def _entries(cold: ColdTable) -> Iterator[tuple[int, ColdPath]]:
         entry = _ENTRY.fullmatch(path.name)
         if entry is not None and path.is_file():
             yield int(entry["version"]), path
-
-
-def _written(path: ColdPath) -> datetime:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

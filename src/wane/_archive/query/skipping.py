@@ -23,6 +23,7 @@ from wane._archive.query.condition import require_harmless
 from wane._archive.query.plain_condition import Edges, PlainCondition, parse
 from wane._archive.rows.types import MONTH
 from wane._contract.settings import SparkSettings
+from wane._db.statement import text_literal
 from wane.errors import Unproven
 
 if TYPE_CHECKING:
@@ -147,6 +148,5 @@ def _equal(name: str, text: str, kind: str | None) -> str | None:
     if kind in _WHOLE and _NUMBER.fullmatch(text):
         return f"`{name}` = {text}"
     if kind == "string" and "\\" not in text:
-        doubled = text.replace("'", "''")
-        return f"`{name}` = '{doubled}'"
+        return f"`{name}` = {text_literal(text)}"
     return None

@@ -27,11 +27,11 @@ from wane._archive.rows.types import (
     SqlNumber,
     Stored,
     key_digest,
-    quoted,
 )
+from wane._contract.mistakes import key_path
 from wane._contract.model import ArchiveTable, Transform
 from wane._db.schema import Column, TableInfo
-from wane._db.statement import Parameters, Statement
+from wane._db.statement import Parameters, Statement, text_literal
 from wane._db.timestamps import PER_SECOND
 from wane._db.transaction import Transaction
 from wane._findings import Finding, Severity, did_you_mean
@@ -313,7 +313,7 @@ class ArchiveRows:
     def _refused(self, part: ArchivedPart) -> str:
         """Write the expression that lists the columns whose values cannot be stored."""
         found = self._refusals(part)
-        names = (f"CASE WHEN {wrong} THEN '{name.replace(chr(39), chr(39) * 2)} ' ELSE '' END" for wrong, name in found)
+        names = (f"CASE WHEN {wrong} THEN {text_literal(f'{name} ')} ELSE '' END" for wrong, name in found)
         return " || ".join(["''", *names]).replace("%", "%%" if self.rows.dialect.typed_keys else "%")
 
     def _refusals(self, part: ArchivedPart) -> list[tuple[str, str]]:
@@ -405,7 +405,7 @@ def bind_archive(
     findings: list[Finding] = []
 
     def refuse(code: str, message: str, fix: str = "") -> None:
-        path = f"table.{quoted(str(selection.name)) if '.' in str(selection.name) else selection.name}"
+        path = key_path(["table", str(selection.name)])
         findings.append(Finding(Severity.ERROR, code, message, fix, file, path, str(selection.name)))
 
     casts, names = dict(settings.cast), ColumnNames(dict(settings.renamed))

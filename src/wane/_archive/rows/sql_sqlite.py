@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from wane._archive.rows.types import DIGITS, FIELDS_AT_ONCE, SAMPLED_EVERY, ArchiveDialect, KeyTexts, Stored, quoted
+from wane._archive.rows.types import DIGITS, FIELDS_AT_ONCE, SAMPLED_EVERY, ArchiveDialect, KeyTexts, Stored
 from wane._contract.model import Time, Unit
 from wane._db.schema import Column
+from wane._db.statement import Dialect
 from wane._db.timestamps import PER_SECOND
 
 _EXACT = 2**53
@@ -147,7 +148,7 @@ class SqliteArchive(ArchiveDialect):
 
     def whole_number(self, column: Column, stored: Stored) -> str | None:
         # Where the column is cast, its values may be of any type.
-        return f"{{t}}.{quoted(column.name)}" if stored.refused == _KINDS["integer"].refused else None
+        return f"{{t}}.{Dialect.quote(column.name)}" if stored.refused == _KINDS["integer"].refused else None
 
     def sums(self, expression: str, halves: int = 2) -> str:
         # An aggregate of ours without input returns NULL. FILTER, because calling it is expensive, and most rows are
@@ -158,8 +159,8 @@ class SqliteArchive(ArchiveDialect):
     def typed(self, selected: Sequence[tuple[str, str, str]], source: str) -> str:
         # The driver guesses a column's type from its first values, so a row of known types comes first; its key is
         # empty.
-        first = ", ".join(f"{_FIRST[kind]} AS {quoted(name)}" for _, name, kind in selected)
-        rest = ", ".join(f"{value} AS {quoted(name)}" for value, name, _ in selected)
+        first = ", ".join(f"{_FIRST[kind]} AS {Dialect.quote(name)}" for _, name, kind in selected)
+        rest = ", ".join(f"{value} AS {Dialect.quote(name)}" for value, name, _ in selected)
         return f"SELECT {first} UNION ALL SELECT * FROM (SELECT {rest} FROM {source})"
 
 
@@ -194,4 +195,4 @@ def _literal(text: str) -> int | str | bytes:
 
 
 def _column(alias: str, name: str) -> str:
-    return f"{alias}.{quoted(name)}"
+    return f"{alias}.{Dialect.quote(name)}"

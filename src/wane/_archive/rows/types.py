@@ -214,7 +214,3 @@ class SqlNumber:
 
     def __mul__(self, other: object) -> SqlNumber:
         return self._with("*", other)
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from wane._archive.spark.sql_reader import BEGIN_POSTGRES, BEGIN_SQLITE, PING, use_snapshot
 from wane._db.postgres.settings import SAFE_SETTINGS, SEARCH_PATH, UNLIMITED, set_locally
 from wane._db.sqlite import digests
 from wane.errors import Locked, StoreError, Unreachable
@@ -156,7 +157,7 @@ class _Adbc(Reader):
         import adbc_driver_manager
 
         try:
-            self.execute("SELECT 1")
+            self.execute(PING)
         except adbc_driver_manager.Error as problem:
             return problem.sqlstate is not None
         return True
@@ -194,11 +195,11 @@ class _Postgres(_Adbc):
 
     def begin(self, snapshot: str | None) -> None:
         """Begin to read one snapshot of the database: the exported one, or else the newest."""
-        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.execute(BEGIN_POSTGRES)
         if snapshot is None:
             return
         try:
-            self.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+            self.execute(use_snapshot(snapshot))
         except Exception as problem:
             if self._kind(problem) is not StoreError:
                 raise
@@ -324,8 +325,8 @@ def _sqlite(path: str, stack: ExitStack) -> Reader:
         stack.enter_context(driver.connect(f"file:{quote(path)}?mode=ro", autocommit=True)), path, checking
     )
     with reader.reading():
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM sqlite_master")
+        for statement in BEGIN_SQLITE:
+            reader.execute(statement)
     _say(checking, digests.GO)
     return reader
 

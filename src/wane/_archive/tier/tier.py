@@ -52,8 +52,9 @@ _CHANGED = "another row got its key meanwhile, or it left the archive"
 
 
 def _schema_of(table: Table) -> str:
-    """Return the schema that a table's rows move to."""
-    return next(rule.action.schema for rule in table.rules if isinstance(rule.action, ToColdTier))
+    """Return the schema that the rows of a table in the tier move to."""
+    assert table.tier_schema is not None
+    return table.tier_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from wane._contract.conditions import Constant
 from wane._contract.model import State, Time, Unit
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.schema import Column, TableInfo, index_name
-from wane._db.statement import Dialect, Parameters, Slot, Statement, Types, When
+from wane._db.statement import Dialect, Parameters, Slot, Statement, Types, When, text_literal
 from wane._db.timestamps import (
     EARLIEST,
     EARLIEST_DAY,
@@ -101,12 +101,14 @@ class PostgresDialect(Dialect):
         if time.unit in PER_SECOND:
             return f"to_timestamp(({expression})::float8 / {PER_SECOND[time.unit]})"
         if time.unit is Unit.DATE:
-            return f"((({expression})::date + 1)::timestamp AT TIME ZONE {_literal(time.zone or 'UTC')})"
+            return f"((({expression})::date + 1)::timestamp AT TIME ZONE {text_literal(time.zone or 'UTC')})"
         if time.unit is Unit.NATIVE:
-            return f"({expression})" if time.zone is None else f"(({expression}) AT TIME ZONE {_literal(time.zone)})"
+            return (
+                f"({expression})" if time.zone is None else f"(({expression}) AT TIME ZONE {text_literal(time.zone)})"
+            )
         if time.zone is None:
             return f"({expression})::timestamptz"
-        return f"(({expression})::timestamp AT TIME ZONE {_literal(time.zone)})"
+        return f"(({expression})::timestamp AT TIME ZONE {text_literal(time.zone)})"
 
     def plausible(self, p: Parameters, alias: str, column: Column, time: Time) -> list[str]:
         if time.also:
@@ -265,7 +267,7 @@ class PostgresDialect(Dialect):
         # A table of few pages is counted page by page, without checking the limit at every row.
         name = self.table(table)
         pages = f"SELECT count(*) FROM {name} WHERE ctid >= '(0,0)'"
-        size = f"pg_relation_size('{name.replace(chr(39), chr(39) * 2)}'::regclass)"
+        size = f"pg_relation_size({text_literal(name)}::regclass)"
         return f"SELECT CASE WHEN {size} <= {_FEW_BYTES} THEN ({pages}) ELSE ({bounded}) END"
 
     def spread(self, table: TableInfo, rows: int, believed: int | None) -> str:
@@ -535,10 +537,6 @@ def _is_uuid(value: Constant) -> bool:
         return isinstance(value, str) and bool(UUID(value))
     except ValueError:
         return False
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _bare(column: Column) -> str:

@@ -16,7 +16,7 @@ from wane._contract.conditions import Constant
 from wane._contract.model import State, Time, Unit
 from wane._db.schema import Column, TableInfo, index_name
 from wane._db.sqlite.reflect import OWN_PREFIX
-from wane._db.statement import Dialect, Parameters, Slot, Statement, Types, When
+from wane._db.statement import Dialect, Parameters, Slot, Statement, Types, When, text_literal
 from wane._db.timestamps import PER_SECOND, SMALLEST, day_bound, earliest_text, fraction_bound, micros, text_bound
 
 _PLACEHOLDER = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|:([A-Za-z_]\w*)""")
@@ -564,8 +564,7 @@ def _value(value: object) -> str:
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     if isinstance(value, str):
-        whole = "'" + value.replace("'", "''") + "'"
-        return whole if "\x00" not in value else f"CAST(x'{value.encode().hex()}' AS TEXT)"
+        return text_literal(value) if "\x00" not in value else f"CAST(x'{value.encode().hex()}' AS TEXT)"
     if isinstance(value, float):
         return repr(value)
     assert isinstance(value, int)

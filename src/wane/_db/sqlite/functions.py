@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from wane._db.schema import PRESSURE_COLUMNS, PRESSURE_VIEW
+from wane._db.statement import text_literal
 from wane.errors import StoreError
 
 Connection = sqlite3.Connection
@@ -59,9 +60,11 @@ def add_audits_view(connection: Connection, counted: Mapping[str, str], events_k
     """
     counts = []
     for name, table in counted.items():
-        count = f"coalesce(json_extract(counts, {_text('$.' + _quoted(table))}), 0)"
+        count = f"coalesce(json_extract(counts, {text_literal('$.' + _quoted(table))}), 0)"
         always = name == "deliveries_pruned"
-        counts.append(f"{count if always else f'CASE WHEN kind = {_text(events_kind)} THEN {count} END'} AS {name}")
+        counts.append(
+            f"{count if always else f'CASE WHEN kind = {text_literal(events_kind)} THEN {count} END'} AS {name}"
+        )
     connection.execute(f"DROP VIEW IF EXISTS temp.{AUDITS_VIEW}")
     connection.execute(
         f"CREATE TEMP VIEW {AUDITS_VIEW} AS SELECT id, kind, json_extract(inputs, '$.queue_name') AS queue_name,"
@@ -70,7 +73,7 @@ def add_audits_view(connection: Connection, counted: Mapping[str, str], events_k
         " THEN json_object('older_than', json_extract(inputs, '$.older_than'), 'limit', json_extract(inputs, '$.limit'))"
         " ELSE json_object('statuses', json_extract(inputs, '$.statuses'), 'older_than', json_extract(inputs, '$.older_than'),"
         " 'limit', json_extract(inputs, '$.limit')) END AS summary_json"
-        f" FROM main.wane_audit WHERE kind IN ({_text(events_kind)}, {_text(orphans_kind)}) ORDER BY id DESC"
+        f" FROM main.wane_audit WHERE kind IN ({text_literal(events_kind)}, {text_literal(orphans_kind)}) ORDER BY id DESC"
     )
 
 
@@ -79,10 +82,6 @@ def add_pressure_view(connection: Connection) -> None:
     outputs = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in PRESSURE_COLUMNS)
     connection.execute(f"DROP VIEW IF EXISTS temp.{PRESSURE_VIEW}")
     connection.execute(f"CREATE TEMP VIEW {PRESSURE_VIEW} AS SELECT {outputs} FROM json_each(wane_pressure())")
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _quoted(key: str) -> str:

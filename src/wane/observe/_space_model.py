@@ -7,15 +7,6 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """The size of a table, its indexes included."""
-
-    bytes: int
-    exact: bool = True
-    """False if it was estimated from a sample."""
-
-
-@dataclass(frozen=True, slots=True)
 class IndexSpace:
     """The size of an index. `schema` and `name` are its own: an index of a partition is listed by itself."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+QUALIFIED = "SELECT format('%%I.%%I', %(schema)s::text, %(name)s::text)"
+
 TABLE = """
 SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text, c.relispartition,
        c.reloftype <> 0, c.relrowsecurity, c.relforcerowsecurity, c.relreplident::text, pg_get_userbyid(c.relowner)::text,

@@ -11,14 +11,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from wane._db.postgres.dialect import PostgresDialect
-from wane._db.schema import Kind, TableInfo
-from wane._db.space_model import IndexSpace, Size, TableSpace
-from wane._db.statement import Parameters, Statement
+from wane._db.postgres.sizes import PARTS, READ_SECONDS, names_of
+from wane._db.schema import TableInfo
+from wane._db.statement import Statement
 from wane._db.store import Store
+from wane.observe._space_model import IndexSpace, TableSpace
 
-_READ_SECONDS = 30.0
-"""The time limit of one read of the catalogs."""
 _PAGE = 8192
 _PAGE_HEADER = 24
 _ROW_HEADER = 24
@@ -26,17 +24,12 @@ _POINTER = 4
 _INDEX_HEADER = 8
 _INDEX_FILL = 0.9
 
-_PARTS = """
-SELECT wanted.schema, wanted.name, part.oid
-FROM unnest(%(schemas)s::text[], %(names)s::text[]) AS wanted (schema, name)
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = wanted.schema
-JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = wanted.name
-CROSS JOIN LATERAL (
-  SELECT class.oid UNION SELECT relid::oid FROM pg_catalog.pg_partition_tree(class.oid)
-) AS part (oid)
-"""
-
-SIZES = f"SELECT schema, name, sum(pg_total_relation_size(oid))::bigint FROM ({_PARTS}) AS parts GROUP BY schema, name"
+# Statements for a user to run, each for a name.
+VACUUM = "VACUUM (ANALYZE) {};"
+ANALYZE = "ANALYZE {};"
+TRIM = "VACUUM (TRUNCATE, ANALYZE) {};"
+REWRITE = "VACUUM (FULL, ANALYZE) {};"
+REINDEX = "REINDEX INDEX CONCURRENTLY {};"
 
 # pg_stats shows the statistics of tables that the role may read; of others the width is NULL.
 TABLES = f"""
@@ -53,7 +46,7 @@ SELECT parts.schema, parts.name, parts.oid,
        (SELECT sum((1 - null_frac) * avg_width)::float8 FROM pg_catalog.pg_stats
          WHERE schemaname = namespace.nspname AND tablename = class.relname AND NOT inherited),
        CASE WHEN class.reltoastrelid <> 0 THEN pg_relation_size(class.reltoastrelid) ELSE 0 END::bigint
-FROM ({_PARTS}) AS parts
+FROM ({PARTS}) AS parts
 JOIN pg_catalog.pg_class AS class ON class.oid = parts.oid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 LEFT JOIN pg_catalog.pg_stat_all_tables AS live ON live.relid = parts.oid
@@ -73,7 +66,7 @@ SELECT parts.schema, parts.name, parts.oid, namespace.nspname::text, class.relna
           LEFT JOIN pg_catalog.pg_stats AS stats ON stats.schemaname = owner_namespace.nspname
             AND stats.tablename = owner.relname AND stats.attname = attribute.attname AND NOT stats.inherited
          WHERE attribute.attrelid = index.indrelid AND attribute.attnum = ANY (index.indkey::int2[]))
-FROM ({_PARTS}) AS parts
+FROM ({PARTS}) AS parts
 JOIN pg_catalog.pg_index AS index ON index.indrelid = parts.oid
 JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid AND class.relkind = 'i'
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
@@ -84,30 +77,20 @@ ORDER BY 4, 5
 _Key = tuple[str, str]
 
 
-def read_sizes(store: Store, tables: Sequence[TableInfo]) -> dict[_Key, Size]:
-    """Read the sizes of tables with their indexes, by their full names."""
-    found = store.read(Statement(SIZES, _named(tables)), _READ_SECONDS)
-    return {(schema, name): Size(size) for schema, name, size in found if size is not None}
-
-
 def read_space(store: Store, tables: Sequence[TableInfo]) -> dict[_Key, TableSpace]:
     """Read the sizes of tables, and how much of them is unused, by their full names."""
     parts: dict[_Key, list[tuple[Any, ...]]] = defaultdict(list)
     rows_of: dict[int, float] = {}
-    for schema, name, oid, *facts in store.read(Statement(TABLES, _named(tables)), _READ_SECONDS):
+    for schema, name, oid, *facts in store.read(Statement(TABLES, names_of(tables)), READ_SECONDS):
         _, _, _, believed, _, live, *_ = facts
         # The planner's number misses rows deleted since; the activity statistics count some twice, and after a crash
         # none.
         rows_of[oid] = float(live) if believed is None else believed if not live else min(believed, float(live))
         parts[schema, name].append((rows_of[oid], *facts))
     indexes: dict[_Key, list[IndexSpace]] = defaultdict(list)
-    for schema, name, oid, *facts in store.read(Statement(INDEXES, _named(tables)), _READ_SECONDS):
+    for schema, name, oid, *facts in store.read(Statement(INDEXES, names_of(tables)), READ_SECONDS):
         indexes[schema, name].append(_index(rows_of.get(oid, 0.0), *facts))
     return {key: _table(key, some, indexes[key]) for key, some in parts.items()}
-
-
-def _named(tables: Sequence[TableInfo]) -> dict[str, Any]:
-    return {"schemas": [table.schema for table in tables], "names": [table.name for table in tables]}
 
 
 def _table(key: _Key, parts: list[tuple[Any, ...]], indexes: list[IndexSpace]) -> TableSpace:
@@ -161,11 +144,3 @@ def _index(
 
 def _aligned(size: float) -> int:
     return math.ceil(size / 8) * 8
-
-
-def table_size(p: Parameters, table: TableInfo) -> str:
-    """Write the query for the bytes of a table, its indexes, its long values and its partitions."""
-    name = f"{p.bind('relation', PostgresDialect().table(table).replace('%%', '%'))}::text::regclass"
-    if table.kind is not Kind.PARTITIONED:
-        return f"SELECT pg_total_relation_size({name})"
-    return f"SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree({name})"

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from wane._db.counting import measure_rows
-from wane._db.postgres import space as postgres
 from wane._db.schema import TableInfo
-from wane._db.space_model import DatabaseSpace, Size, TableSpace
-from wane._db.sqlite import space as sqlite
 from wane._db.sqlite.store import SqliteStore
-from wane._db.statement import Parameters, Statement
+from wane._db.statement import Statement
 from wane._db.store import Store
 from wane.errors import StoreError
+from wane.observe import _sql_space_postgres as postgres
+from wane.observe import _sql_space_sqlite as sqlite
+from wane.observe._space_model import DatabaseSpace, TableSpace
 
 _READ_SECONDS = 30.0
-
-
-def read_sizes(
-    store: Store, tables: Sequence[tuple[TableInfo, int | None]], seconds: float
-) -> dict[tuple[str, str], Size]:
-    """Read the sizes of tables with their indexes, by their full names; `tables` has row counts where known."""
-    if store.kind == "postgres":
-        return postgres.read_sizes(store, [table for table, _ in tables])
-    sizes = {table.qualified: sqlite.read_size(store.read, table, rows, seconds) for table, rows in tables}
-    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def read_table_space(store: Store, tables: Sequence[TableInfo], seconds: float) -> list[TableSpace]:
@@ -59,17 +48,9 @@ def give_back(store: Store, pages: int) -> int:
     if before.auto_vacuum != "incremental":
         raise StoreError(
             f"{store.shown} has auto_vacuum = none: its free pages cannot be given back bit by bit",
-            "once, while no one uses it: PRAGMA auto_vacuum = INCREMENTAL; VACUUM;",
+            f"once, while no one uses it: {sqlite.ALLOW_VACUUM}",
         )
     if pages < 1:
         return 0  # SQLite would read this as "all of them".
     store.incremental_vacuum(pages)
     return (before.free_pages or 0) - (read_database_space(store).free_pages or 0)
-
-
-def size_probe(store: Store, table: TableInfo) -> Callable[[Parameters], str] | None:
-    """Return a function that writes the query for a table's bytes, indexes and partitions included.
-
-    None where only a walk over all pages could answer it.
-    """
-    return partial(postgres.table_size, table=table) if store.kind == "postgres" else None

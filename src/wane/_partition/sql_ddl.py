@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wane._db.postgres.catalog import OWN_SCHEMA
+from wane._db.statement import text_literal
 from wane._partition.anatomy import (
     Anatomy,
     AnatomyIndex,
@@ -20,7 +21,7 @@ from wane._partition.anatomy import (
     own_names,
     quote,
 )
-from wane._partition.records import MIN, Ddl, Range, quoted
+from wane._partition.records import MIN, Ddl, Range
 
 _EXCLUSIVE = "ACCESS EXCLUSIVE"
 _STATES = {"D": "DISABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALWAYS"}
@@ -101,13 +102,17 @@ def root_statements(a: Anatomy) -> Iterator[Ddl]:
         "the primary key, extended by the time" if a.extended else "the primary key",
     )
     if primary.constraint is not None and primary.constraint_comment is not None:
-        about = f"COMMENT ON CONSTRAINT {quote(primary.constraint)} ON {root} IS {quoted(primary.constraint_comment)}"
+        about = (
+            f"COMMENT ON CONSTRAINT {quote(primary.constraint)} ON {root} IS {text_literal(primary.constraint_comment)}"
+        )
         yield Ddl(about, lock, "its comment")
     for index in a.shared:
         yield Ddl(_index(index, root), lock, "the same index, in every partition")
         if index.comment is not None:
             yield Ddl(
-                f"COMMENT ON INDEX {OWN_SCHEMA}.{quote(index.name)} IS {quoted(index.comment)}", lock, "its comment"
+                f"COMMENT ON INDEX {OWN_SCHEMA}.{quote(index.name)} IS {text_literal(index.comment)}",
+                lock,
+                "its comment",
             )
     for key_out in a.outbound:
         yield Ddl(
@@ -127,7 +132,7 @@ def _index(index: AnatomyIndex, table: str) -> str:
 def dress(a: Anatomy, table: str) -> Iterator[str]:
     """Yield the statements of a table's comment, rights, statistics targets and policies."""
     if a.comment is not None:
-        yield f"COMMENT ON TABLE {table} IS {quoted(a.comment)}"
+        yield f"COMMENT ON TABLE {table} IS {text_literal(a.comment)}"
     for columns, grantee, privilege, grantable in a.grants:
         yield grant(table, columns, grantee, privilege, grantable)
     yield from _statistics(a, table)
@@ -182,16 +187,24 @@ def bound_statements(a: Anatomy, upper: str) -> list[Ddl]:
     bound = own_names(a.name)[2]
     return [
         Ddl(
-            f"ALTER TABLE {a.table} ADD CONSTRAINT {quote(bound)} CHECK ({quote(a.time)} < {quoted(upper)}) NOT VALID",
+            f"ALTER TABLE {a.table} ADD CONSTRAINT {quote(bound)} CHECK ({quote(a.time)} < {text_literal(upper)}) NOT VALID",
             f"{_EXCLUSIVE} on {a.table}: blocks reads and writes for milliseconds",
             "no new row lies beyond",
         ),
         Ddl(
-            f"ALTER TABLE {a.table} VALIDATE CONSTRAINT {quote(bound)}",
+            validate_constraint(a.table, bound),
             f"SHARE UPDATE EXCLUSIVE on {a.table}: blocks neither reads nor writes",
             "and no old one does",
         ),
     ]
+
+
+def analyze(table: str) -> str:
+    return f"ANALYZE {table}"
+
+
+def validate_constraint(table: str, constraint: str) -> str:
+    return f"ALTER TABLE {table} VALIDATE CONSTRAINT {quote(constraint)}"
 
 
 # The swap
@@ -252,7 +265,7 @@ def _identity(a: Anatomy) -> Iterator[str]:
     for grantee, privilege, grantable in one.grants:
         yield f"GRANT {privilege} ON SEQUENCE {one.name} TO {grantee}{' WITH GRANT OPTION' if grantable else ''}"
     if one.comment is not None:
-        yield f"COMMENT ON SEQUENCE {one.name} IS {quoted(one.comment)}"
+        yield f"COMMENT ON SEQUENCE {one.name} IS {text_literal(one.comment)}"
 
 
 def own_sequences(a: Anatomy) -> Iterator[str]:
@@ -268,7 +281,7 @@ def trigger_statements(triggers: Sequence[AnatomyTrigger], table: str) -> Iterat
         if trigger.enabled in _STATES:
             yield f"ALTER TABLE {table} {_STATES[trigger.enabled]} TRIGGER {quote(trigger.name)}"
         if trigger.comment is not None:
-            yield f"COMMENT ON TRIGGER {quote(trigger.name)} ON {table} IS {quoted(trigger.comment)}"
+            yield f"COMMENT ON TRIGGER {quote(trigger.name)} ON {table} IS {text_literal(trigger.comment)}"
 
 
 def key_statements(
@@ -280,7 +293,7 @@ def key_statements(
     """
     yield f"ALTER TABLE {table} ADD CONSTRAINT {quote(name)} {definition}{'' if partitioned else ' NOT VALID'}"
     if comment is not None:
-        yield f"COMMENT ON CONSTRAINT {quote(name)} ON {table} IS {quoted(comment)}"
+        yield f"COMMENT ON CONSTRAINT {quote(name)} ON {table} IS {text_literal(comment)}"
 
 
 def view_statements(views: Sequence[Sequence[Any]]) -> Iterator[str]:
@@ -331,7 +344,7 @@ def swap_back_statements(
 def _dress_back(a: Anatomy, now: Standing, *, original: bool) -> Iterator[str]:
     """Yield the current rights, comments and policies, where they differ from those of the base."""
     if now.comment != (a.comment if original else None):
-        yield f"COMMENT ON TABLE {a.table} IS {'NULL' if now.comment is None else quoted(now.comment)}"
+        yield f"COMMENT ON TABLE {a.table} IS {'NULL' if now.comment is None else text_literal(now.comment)}"
     if now.grants != (a.grants if original else []):
         for grantee in dict.fromkeys(one[1] for one in a.grants):
             yield f"REVOKE ALL ON {a.table} FROM {grantee}"
@@ -360,7 +373,7 @@ def _keys_back(a: Anatomy, base: str, indexes: Mapping[str, str], *, original: b
     else:
         yield f"ALTER TABLE {a.table} RENAME CONSTRAINT {current} TO {primary}"
     if a.primary.constraint_comment is not None:
-        yield f"COMMENT ON CONSTRAINT {primary} ON {a.table} IS {quoted(a.primary.constraint_comment)}"
+        yield f"COMMENT ON CONSTRAINT {primary} ON {a.table} IS {text_literal(a.primary.constraint_comment)}"
     for name, at_base in indexes.items():
         if name == (a.primary.constraint or a.primary.name):
             continue
