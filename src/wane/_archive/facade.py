@@ -194,7 +194,7 @@ class Archive:
         done = [self._tier(stop).expire(tier[name], dry_run=dry_run) for name in chosen if name in tier]
         if not any(name in lake for name in chosen) and (chosen or self._contract.archive_url is None):
             return done
-        upkeep = self._upkeep(stop, starting)
+        upkeep = self._upkeep(stop, starting, reading=dry_run)
         from wane._archive.maintenance.expire import ArchiveExpiry
 
         expiry = ArchiveExpiry(upkeep)
@@ -236,7 +236,7 @@ class Archive:
         """Rewrite small files of a month as few large, sorted ones, where there are at least `least_files` of them."""
         if least_files < 2:
             raise WrongArgument(f"least_files must be at least 2, not {least_files}", "one file cannot be compacted")
-        upkeep = self._upkeep(stop, starting)
+        upkeep = self._upkeep(stop, starting, reading=dry_run)
         from wane._archive.maintenance.compact import Compaction
 
         chosen = self._chosen(only, self._names())
@@ -261,7 +261,7 @@ class Archive:
                 f"older_than must be at least {format_duration(LEAST)}",
                 "a reader may still use what was just replaced",
             )
-        upkeep = self._upkeep(stop)
+        upkeep = self._upkeep(stop, reading=dry_run)
         chosen = self._chosen(only, self._names())
         if not dry_run:
             require_admin(self._store, self._contract)
@@ -514,7 +514,7 @@ class Archive:
         from wane._archive.rows.names import ColumnNames
 
         cold = self._cold(table)
-        require_whole(self._store, [cold])
+        require_whole(self._store, [cold], recording=not dry_run)
         # A missing table is reported without starting Spark.
         known, names = [field.name for field in cold.require().schema().fields], ColumnNames.of(self._contract, table)
         if sweep is not None:
@@ -587,12 +587,14 @@ class Archive:
             commits=self._commits or commit_single,
         )
 
-    def _upkeep(self, stop: threading.Event | None, starting: Starting = lambda _: None) -> Upkeep:
+    def _upkeep(
+        self, stop: threading.Event | None, starting: Starting = lambda _: None, *, reading: bool = False
+    ) -> Upkeep:
         self._store.require_migrated()
         context = self._context(stop, starting)
         from wane._archive.maintenance.upkeep import Upkeep
 
-        return Upkeep(context)
+        return Upkeep(context, reading=reading)
 
     def _chosen(self, only: Sequence[str], known: Sequence[str]) -> list[str]:
         for name in only:

@@ -81,7 +81,7 @@ class Leaving:
         target = self.target
         if target.declared is None or target.declared.append_only:
             return append_only_gate(target.name)
-        with self.work.store.transaction() as transaction:
+        with self.work.store.snapshot() as transaction:
             return closed_gate(Ledger.of(transaction).flags(), target.name, self.work.contract.sweep)
 
     def hindered(self, leaf: Leaf) -> str:
@@ -94,7 +94,7 @@ class Leaving:
 
     def why(self, weight: Weight) -> str:
         """Report why a month stays; "" if it may leave."""
-        with self.work.store.transaction() as transaction:
+        with self.work.store.snapshot() as transaction:
             sweep = Journal(transaction).unfinished(self.name)
         if sweep is not None:
             return f"sweep {sweep.id} of its archive is unfinished: `wane archive run` finishes it"

@@ -260,9 +260,8 @@ class Repair:
 
         Their progress there cannot be known here, so the audit trail names them.
         """
-        with self.store.transaction() as transaction:
-            left = [job for job in Jobs(transaction).open() if job.table in names]
-        return [job for job in left if job.plan and self.upkeep.cold(read_changes(job.plan)[0].table).open() is None]
+        left = [job for job in self.upkeep.unfinished(names) if job.plan]
+        return [job for job in left if self.upkeep.cold(read_changes(job.plan)[0].table).open() is None]
 
     def _missing(self, cold: ColdTable) -> int:
         """Count the commits that a log has lost.

@@ -100,8 +100,7 @@ class Tidying:
         handle = cold.open()
         if handle is None:
             return []
-        with self.upkeep.store.transaction() as transaction:
-            jobs = {job.id for job in Jobs(transaction).open()}
+        jobs = {job.id for job in self.upkeep.unfinished()}
         idle = _idle(cold, handle)
         # By the log, not by the files' age: a file that was replaced a minute ago may be a year old.
         hours = int(age.total_seconds()) // 3600
