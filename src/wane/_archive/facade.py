@@ -471,13 +471,15 @@ class Archive:
         most: Mapping[str, int] | None = None,
         dry_run: bool = False,
         pace: Pace | None = None,
+        stop: threading.Event | None = None,
         starting: Starting = lambda _: None,
     ) -> Restored:
         """Restore archived rows with what left with them, chosen by a condition, by their sweep, or by keys.
 
         Into the hot table they move; into a side table they are copied. Restored rows are held against sweeps for
         `protect` (seven days by default). With `most`, such as `chosen` of a dry run, more rows of a table than it says
-        raise PlanError, and none comes back. Safe to repeat after any interruption.
+        raise PlanError, and none comes back. `stop` ends it between two batches, and the same call resumes. Safe to
+        repeat after any interruption.
         """
         chosen = find_table(self._contract, table)
         if not any(name == chosen for name, _ in self._rules()) and chosen not in _tier_tables(self._contract):
@@ -498,7 +500,7 @@ class Archive:
                     f"rows of {table} are in {_tier_schema(chosen)}.{chosen.name.name}_<yyyymm>, in the same database",
                     "choose them by --key or --where, and copy them into other tables with SQL",
                 )
-            return self._tier(None, pace).restore(
+            return self._tier(stop, pace).restore(
                 chosen,
                 where=where,
                 keys=[{name: str(value) for name, value in key.items()} for key in keys],
@@ -519,7 +521,7 @@ class Archive:
         known, names = [field.name for field in cold.require().schema().fields], ColumnNames.of(self._contract, table)
         if sweep is not None:
             self._require_sweep(str(chosen.name), sweep)
-        return Restorer(self._context(None, starting, pace)).restore(
+        return Restorer(self._context(stop, starting, pace)).restore(
             chosen,
             Choice(
                 names.condition(where, known),

@@ -24,6 +24,7 @@ from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
 from wane._prune.binding import Bindings
 from wane._prune.gates import append_only_gate, closed_gate
+from wane._prune.pacing import Closed
 from wane._rules.selection import Selection
 
 
@@ -83,6 +84,12 @@ class Leaving:
             return append_only_gate(target.name)
         with self.work.store.snapshot() as transaction:
             return closed_gate(Ledger.of(transaction).flags(), target.name, self.work.contract.sweep)
+
+    def require_open(self) -> None:
+        """Raise Closed if nothing of the table may leave now."""
+        closed = self.closed()
+        if closed:
+            raise Closed(closed)
 
     def hindered(self, leaf: Leaf) -> str:
         """Report why a partition can never be retired, whatever its rows; "" if it can."""

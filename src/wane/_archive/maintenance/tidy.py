@@ -31,7 +31,7 @@ from wane._contract.duration import format_duration
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger
-from wane._prune.batches import require_running
+from wane._prune.pacing import require_running
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
 from wane.events import ArchiveMaintained

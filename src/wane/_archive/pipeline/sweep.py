@@ -48,7 +48,7 @@ from wane._contract.model import Rule, Table
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger, add_counts
-from wane._prune.batches import Closed, require_running
+from wane._prune.pacing import Closed, require_running
 from wane._prune.sql_outbox import emit
 from wane._prune.sweep import Outcome
 from wane._rules.rows import cutoff, rows_of

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -17,7 +18,7 @@ from functools import partial
 from wane._archive.context import ArchiveContext, require_original
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.commits import record, require_whole, seen
-from wane._archive.delta.failure import answers, writing
+from wane._archive.delta.failure import answers, arriving, writing
 from wane._archive.delta.object_store import reason
 from wane._archive.delta.paths import ColdPath, children, remove_tree, require_writable
 from wane._archive.journal import Journal
@@ -42,6 +43,7 @@ from wane._archive.spark.secret import task_source
 from wane._contract.model import Table
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Ledger
+from wane._prune.pacing import Stopped, require_running
 from wane.errors import ArchiveBusy, ArchiveError, BindError, PlanError, StoreError, WrongArgument
 from wane.events import RowsRestored, WorkProgressed
 
@@ -73,23 +75,39 @@ class Restorer:
         dry_run: bool = False,
     ) -> Restored:
         """Restore chosen rows, with what left with them; first what an earlier restore of the table left
-        unfinished."""
+        unfinished.
+
+        Stopped, it ends between two batches: rows that are back stay, and the next call resumes there.
+        """
         if table.append_only and on_conflict is OnConflict.REPLACE and into is None:
             raise WrongArgument(f"{table.name} is append-only: no row of it is replaced", "use --on-conflict skip")
         inputs = {**choice.inputs(), "on_conflict": on_conflict.value, **({} if into is None else {"into": into})}
         protect = protect if into is None else timedelta(0)
-        if dry_run:
-            require_original(self.store)
-            self._require_at_rest(table)
-            return _Restore(self, table, into, None).preview(choice, on_conflict, protect, most)
-        with self.context.leased(str(table.name)) as lease:
-            self._require_at_rest(table)
-            unfinished = self._unfinished(table)
-            if unfinished is not None:
-                done = self._go_on(table, unfinished, lease)
-                if done is not None and unfinished.inputs == inputs:
-                    return done
-            return _Restore(self, table, into, lease).begin(choice, inputs, on_conflict, protect, most)
+        try:
+            if dry_run:
+                require_original(self.store)
+                self._require_at_rest(table)
+                return _Restore(self, table, into, None).preview(choice, on_conflict, protect, most)
+            with self.context.leased(str(table.name)) as lease:
+                self._require_at_rest(table)
+                unfinished = self._unfinished(table)
+                if unfinished is not None:
+                    done = self._go_on(table, unfinished, lease)
+                    if done is not None and unfinished.inputs == inputs:
+                        return done
+                return _Restore(self, table, into, lease).begin(choice, inputs, on_conflict, protect, most)
+        except Stopped:
+            return self._stopped(table, into, dry_run=dry_run)
+
+    def _stopped(self, table: Table, into: str | None, *, dry_run: bool) -> Restored:
+        """Report what came back before a stop, by the journal."""
+        name, restore = str(table.name), self._unfinished(table)
+        if dry_run or restore is None:
+            return Restored(name, into, None, {name: 0}, {name: 0}, 0, 0, 0, (), None, dry_run, stopped=True)
+        with self.store.snapshot() as transaction:
+            journal = RestoreJournal(transaction)
+            chosen = {name: sum(piece.rows for piece in journal.pieces(restore.id))}
+            return replace(_came_back(journal, restore, chosen), stopped=True)
 
     def finish(self, table: Table, lease: Lease) -> None:
         """Resume a restore of the table that was left unfinished, if there is one."""
@@ -276,6 +294,7 @@ class _Restore:
         executor.spark()  # Its failure to start is no failure to write.
         with writing(self.folder):
             pieces = executor.stage(self.hot.parts, choice, folder, self.context.contract.spark.range_rows)
+        require_running(self.context.stop)
         chosen = self._chosen(folder, len(pieces))
         _require_no_more(chosen, most)
         self._require_untransformed(folder, len(pieces))
@@ -409,11 +428,18 @@ class _Restore:
             task = _numbered(partial(load_piece, job), pieces)
             progress = partial(self._progress, restore.id)
             progress()
-            answers(self.context.executor.run(task, len(pieces), progress))
+            # A stop cancels the tasks and gives up the lease, without which none of them begins another batch.
+            with closing(arriving(self.context.executor.run(task, len(pieces), progress))) as answered:
+                for _ in answered:
+                    require_running(self.context.stop)
             progress()
 
     def _progress(self, restore: int, *_: int) -> None:
-        """Report the rows that were restored, or found to stay, by the journal: tasks write it with every batch."""
+        """Report the rows that were restored, or found to stay, by the journal: tasks write it with every batch.
+
+        Raise Stopped if a stop was requested.
+        """
+        require_running(self.context.stop)
         try:
             with self.store.snapshot() as transaction:
                 pieces = RestoreJournal(transaction).pieces(restore)
@@ -428,6 +454,7 @@ class _Restore:
         The row's own copy goes first, so that a reader who sees it also sees what left with it.
         """
         for copies in self._restored(restore, folder, pieces):
+            require_running(self.context.stop)
             with self.store.transaction() as transaction:
                 Journal(transaction).require(self.lease)
             for part, target in zip(self.hot.parts, self.hot.targets, strict=True):
@@ -502,26 +529,29 @@ class _Restore:
         }
 
     def _report(self, restore: JournaledRestore, folder: ColdPath, pieces: int) -> Restored:
-        with self.store.transaction() as transaction:
-            journal = RestoreJournal(transaction)
-            found = journal.pieces(restore.id)
-            kept, reasons = journal.count_unrestored(restore.id), journal.unrestored(restore.id, limit=_SHOWN)
-        restored: Counter[str] = Counter({str(self.table.name): 0})
-        for piece in found:
-            restored.update(piece.counts)
-        return Restored(
-            str(self.table.name),
-            restore.into,
-            restore.id,
-            self._chosen(folder, pieces),
-            dict(restored),
-            sum(piece.there for piece in found),
-            sum(piece.replaced for piece in found),
-            kept,
-            tuple(reasons),
-            restore.protect_until,
-            left_out=self._left_out(restore.left_out, folder, pieces),
-        )
+        with self.store.snapshot() as transaction:
+            done = _came_back(RestoreJournal(transaction), restore, self._chosen(folder, pieces))
+        return replace(done, left_out=self._left_out(restore.left_out, folder, pieces))
+
+
+def _came_back(journal: RestoreJournal, restore: JournaledRestore, chosen: dict[str, int]) -> Restored:
+    """Report what the journal records of a restore."""
+    found = journal.pieces(restore.id)
+    restored: Counter[str] = Counter({restore.table: 0})
+    for piece in found:
+        restored.update(piece.counts)
+    return Restored(
+        restore.table,
+        restore.into,
+        restore.id,
+        chosen,
+        dict(restored),
+        sum(piece.there for piece in found),
+        sum(piece.replaced for piece in found),
+        journal.count_unrestored(restore.id),
+        tuple(journal.unrestored(restore.id, limit=_SHOWN)),
+        restore.protect_until,
+    )
 
 
 def _numbered(task: Callable[[int], str], numbers: list[int]) -> Callable[[int], str]:
