@@ -14,7 +14,7 @@ from wane._contract.duration import Forever
 from wane._contract.model import Prune, Retired, ToArchive, ToColdTier
 from wane._db.statement import Execute
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger
+from wane._ledger import Ledger
 from wane._partition.anatomy import Anatomy
 from wane._partition.journal import PartitionJournal, Retirement
 from wane._partition.records import Leaf, Range
@@ -161,22 +161,14 @@ class Leaving:
         self, own: Ledger, kind: str, begun: Retirement, counts: dict[str, int], cutoff: datetime | None = None
     ) -> int:
         """Record a month in the audit trail; return the number of the entry."""
-        return own.record(
-            AuditEntry(
-                kind=kind,
-                table=self.name,
-                actor=self.work.actor,
-                inputs={
-                    "partition": begun.partition,
-                    "from": begun.range.lower,
-                    "to": begun.range.upper,
-                    "then": self.then.value,
-                },
-                counts=counts,
-                executed_at=self.work.store.now(),
-                cutoff=cutoff,
-            )
-        )
+        inputs = {
+            "partition": begun.partition,
+            "from": begun.range.lower,
+            "to": begun.range.upper,
+            "then": self.then.value,
+        }
+        now = self.work.store.now()
+        return own.note(kind, self.name, self.work.actor, inputs, now, counts=counts, cutoff=cutoff)
 
     def emit(self, step: str, partition: str, began: float) -> None:
         self.work.emit(self.target, step, began, partition)

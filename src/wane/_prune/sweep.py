@@ -345,17 +345,17 @@ class _RuleSweep:
         if earlier is not None and ending is not None and earlier.cutoff is not None:
             # Never later than now: the window may have become longer since that attempt.
             self.now = min(self.now, earlier.cutoff + (self.now - ending))
-        audit = AuditEntry(
-            kind=self.action,
-            table=str(self.table.name),
-            actor=sweeper.actor,
-            inputs=self._inputs(),
-            counts={} if earlier is None else earlier.counts,
-            executed_at=self.now,
+        audit = AuditEntry.begun(
+            self.action,
+            str(self.table.name),
+            sweeper.actor,
+            self._inputs(),
+            self.now,
             rule=self.rule.name,
             run=self.run_id,
             cutoff=cutoff(self.rule, self.now),
-            id=None if earlier is None else earlier.id,
+            counts=None if earlier is None else earlier.counts,
+            number=None if earlier is None else earlier.id,
         )
         return Batches(
             sweeper.store,

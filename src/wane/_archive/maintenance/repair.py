@@ -26,7 +26,7 @@ from wane._archive.restore.journal import RestoreJournal, RestoreState
 from wane._contract.model import Rule, Table, ToArchive
 from wane._db.transaction import Transaction
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger
+from wane._ledger import Ledger
 from wane.errors import ArchiveError
 
 _MOST_SWEEPS = 100_000
@@ -339,13 +339,4 @@ class Repair:
             log.forget(name)
 
     def _record(self, transaction: Transaction, kind: str, table: str, inputs: dict[str, object]) -> None:
-        Ledger.of(transaction).record(
-            AuditEntry(
-                kind=kind,
-                table=table,
-                actor=self.upkeep.context.actor,
-                inputs=inputs,
-                counts={table: 0},
-                executed_at=transaction.now(),
-            )
-        )
+        Ledger.of(transaction).note(kind, table, self.upkeep.context.actor, inputs, transaction.now())

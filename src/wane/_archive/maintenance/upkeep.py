@@ -25,7 +25,7 @@ from wane._archive.restore.journal import RestoreJournal
 from wane._contract.model import Table, ToArchive
 from wane._db.transaction import Transaction
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger
+from wane._ledger import Ledger
 from wane._prune.sql_outbox import emit
 from wane.errors import ArchiveChanged, ArchiveError
 from wane.events import ArchiveMaintained, hard_deleted
@@ -179,17 +179,9 @@ class Upkeep:
         self, transaction: Transaction, job: int, table: str, kind: str, inputs: Any, changes: Sequence[Replacement]
     ) -> int:
         now = transaction.now()
-        audit = Ledger.of(transaction).record(
-            AuditEntry(
-                kind=f"archive_{kind}",
-                table=table,
-                actor=self.context.actor,
-                inputs=inputs,
-                counts={change.table: change.gone for change in changes},
-                executed_at=now,
-                run=f"{kind}-{job}",
-            )
-        )
+        gone = {change.table: change.gone for change in changes}
+        ledger, actor = Ledger.of(transaction), self.context.actor
+        audit = ledger.note(f"archive_{kind}", table, actor, inputs, now, counts=gone, run=f"{kind}-{job}")
         for change in changes if kind == EXPIRE else ():
             if change.gone and self.contract.events.emits_hard_deleted(change.table):
                 event = hard_deleted(change.table, None, change.gone, audit)
@@ -234,17 +226,8 @@ class Upkeep:
     ) -> None:
         """Record in the audit trail that maintenance of a kind found nothing to do."""
         with self.transaction(leases) as transaction:
-            Ledger.of(transaction).record(
-                AuditEntry(
-                    kind=f"archive_{kind}",
-                    table=table,
-                    actor=self.context.actor,
-                    inputs=inputs,
-                    counts=dict.fromkeys(names, 0),
-                    executed_at=transaction.now(),
-                    cutoff=cutoff,
-                )
-            )
+            counts, actor, now = dict.fromkeys(names, 0), self.context.actor, transaction.now()
+            Ledger.of(transaction).note(f"archive_{kind}", table, actor, inputs, now, counts=counts, cutoff=cutoff)
 
     def finish(self, table: str) -> None:
         """Finish or abandon jobs that an earlier process left in a table's archive, under the rules they began with."""

@@ -76,22 +76,18 @@ class EvictJob:
         sweep, gone = self.sweep, piece.eviction
         # The sweep has a row of that name if an earlier version began to evict it.
         first = piece.number == 0 and sweep.audit_id is None
-        return AuditEntry(
-            kind="archive",
-            table=str(self.table.name),
-            actor=sweep.actor,
-            inputs={
-                "rule": sweep.rule,
-                "sweep": sweep.id,
-                "range": piece.number,
-                **({"transform": sweep.transform} if sweep.transform else {}),
-            },
-            counts=gone.evicted,
-            executed_at=sweep.decided_at,
+        inputs = {"rule": sweep.rule, "sweep": sweep.id, "range": piece.number}
+        return AuditEntry.begun(
+            "archive",
+            str(self.table.name),
+            sweep.actor,
+            {**inputs, **({"transform": sweep.transform} if sweep.transform else {})},
+            sweep.decided_at,
             rule=sweep.rule,
             run=f"archive-{sweep.id}" if first else f"archive-{sweep.id}-{piece.number}",
             cutoff=cutoff(self.archive.selection.rule, sweep.decided_at),
-            id=gone.audit_id,
+            counts=gone.evicted,
+            number=gone.audit_id,
         )
 
 

@@ -156,15 +156,15 @@ class _Load:
 
     def _audit(self) -> AuditEntry:
         """Return the audit row of this piece so far."""
-        return AuditEntry(
-            kind="restore",
-            table=self.job.table,
-            actor=self.job.actor,
-            inputs={**(self.job.inputs or {}), "restore": self.job.restore},
-            counts=dict(self.piece.counts),
-            executed_at=self.store.now(),
+        return AuditEntry.begun(
+            "restore",
+            self.job.table,
+            self.job.actor,
+            {**(self.job.inputs or {}), "restore": self.job.restore},
+            self.store.now(),
             run=f"restore-{self.job.restore}-{self.piece.number}",
-            id=self.piece.audit_id,
+            counts=dict(self.piece.counts),
+            number=self.piece.audit_id,
         )
 
     def batch(self, families: Sequence[RowFamily]) -> None:

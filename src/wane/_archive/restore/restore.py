@@ -42,7 +42,7 @@ from wane._archive.spark.reader import Source
 from wane._archive.spark.secret import task_source
 from wane._contract.model import Table
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger
+from wane._ledger import Ledger
 from wane._prune.pacing import Stopped, require_running
 from wane.errors import ArchiveBusy, ArchiveError, BindError, PlanError, StoreError, WrongArgument
 from wane.events import RowsRestored, WorkProgressed
@@ -145,16 +145,9 @@ class Restorer:
                 restore = journal.cancel(
                     restore, RestoreState.RESTORED if moved else RestoreState.DONE, self.context.actor
                 )
-                Ledger.of(transaction).record(
-                    AuditEntry(
-                        kind="restore_cancel",
-                        table=str(table.name),
-                        actor=self.context.actor,
-                        inputs={**restore.inputs, "restore": number},
-                        counts={str(table.name): 0},
-                        executed_at=transaction.now(),
-                    )
-                )
+                inputs = {**restore.inputs, "restore": number}
+                ledger, now = Ledger.of(transaction), transaction.now()
+                ledger.note("restore_cancel", str(table.name), self.context.actor, inputs, now)
             if moved:
                 self._go_on(table, restore, lease)
             else:

@@ -166,13 +166,12 @@ class DatabaseTier:
             return
         keep = next(one.keep for one in self.contract.archive if one.table == table.name)
         assert not isinstance(keep, Forever)
-        audit = AuditEntry(
-            kind="archive_expire",
-            table=name,
-            actor=self.actor,
-            inputs={"keep": format_duration(keep), "tier": "database"},
-            counts={},
-            executed_at=self.store.now(),
+        audit = AuditEntry.begun(
+            "archive_expire",
+            name,
+            self.actor,
+            {"keep": format_duration(keep), "tier": "database"},
+            self.store.now(),
             run=f"expire-{uuid.uuid4().hex[:8]}",
             cutoff=cutoff,
         )
@@ -354,13 +353,12 @@ class _TierRestore:
         hold = None
         if until is not None:
             hold = Hold(qualified(self.selection.table), None, "restored from the archive", self.tier.actor, now, until)
-        audit = AuditEntry(
-            kind="restore",
-            table=self.name,
-            actor=self.tier.actor,
-            inputs={**inputs, "on_conflict": on_conflict.value, "tier": "database"},
-            counts={},
-            executed_at=now,
+        audit = AuditEntry.begun(
+            "restore",
+            self.name,
+            self.tier.actor,
+            {**inputs, "on_conflict": on_conflict.value, "tier": "database"},
+            now,
             run=f"restore-{uuid.uuid4().hex[:8]}",
         )
         batches = Batches(
