@@ -496,13 +496,13 @@ class Keeper(Closable):
 
     def record_action(self, action: str, table: str | None = None, inputs: Mapping[str, object] | None = None) -> int:
         """Record what an operator did in the audit trail, where no rows left; return the entry's number."""
-        from wane._ledger import AuditEntry, Ledger
+        from wane._ledger import Ledger
 
         self.store.require_migrated()
         with self.store.transaction() as transaction:
             facts = {"action": action, **(inputs or {})}
-            entry = AuditEntry("action", table or "*", self.pruner.actor, facts, {}, transaction.now())
-            return Ledger.of(transaction).record(entry)
+            ledger, now = Ledger.of(transaction), transaction.now()
+            return ledger.note("action", table or "*", self.pruner.actor, facts, now, counts={})
 
     def plan(
         self,

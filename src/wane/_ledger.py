@@ -38,6 +38,24 @@ class AuditEntry:
     batches: int = 1
     id: int | None = None
 
+    @classmethod
+    def begun(
+        cls,
+        kind: str,
+        table: str,
+        actor: str,
+        inputs: dict[str, Any],
+        at: datetime,
+        *,
+        rule: str | None = None,
+        run: str | None = None,
+        cutoff: datetime | None = None,
+        counts: dict[str, int] | None = None,
+        number: int | None = None,
+    ) -> AuditEntry:
+        """Build the entry of work that begins; `counts` and `number` are those that an earlier attempt recorded."""
+        return cls(kind, table, actor, inputs, counts or {}, at, rule=rule, run=run, cutoff=cutoff, id=number)
+
     @property
     def rows(self) -> int:
         return sum(self.counts.values())
@@ -156,6 +174,25 @@ class Ledger:
         if self.transaction is not None:
             self.transaction.recorded(entry.counts)
         return int(number)
+
+    def note(
+        self,
+        kind: str,
+        table: str,
+        actor: str,
+        inputs: dict[str, Any],
+        at: datetime,
+        *,
+        counts: dict[str, int] | None = None,
+        rule: str | None = None,
+        run: str | None = None,
+        cutoff: datetime | None = None,
+        batches: int = 1,
+    ) -> int:
+        """Record what was done in one step, and return the number of the entry; without `counts`, no row left."""
+        left = {table: 0} if counts is None else counts
+        entry = AuditEntry(kind, table, actor, inputs, left, at, rule=rule, run=run, cutoff=cutoff, batches=batches)
+        return self.record(entry)
 
     def add_to_record(self, number: int, batch: AuditEntry, counts: dict[str, int]) -> None:
         """Add one batch of a sweep to its row; `counts` are those of the whole sweep with this batch in it.

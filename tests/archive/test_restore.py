@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from archive import inline
 from archive.cold import CONTRACT, NOW_MS, OLD_MS, PACE, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.inline import InlineExecutor, stage
 from servers import Database, PostgresDatabase, SqliteDatabase
@@ -444,6 +449,93 @@ def test_the_next_process_finishes_a_restore_that_was_cut_off(
         assert set(range(1, 41)) <= set(cold.hot())
         with cold.keeper.store.transaction() as transaction:
             assert RestoreJournal(transaction).unfinished("event") is None
+
+
+def then(step: Callable[..., Any], act: Callable[[], object]) -> Callable[..., Any]:
+    """A step, and what happens after it."""
+
+    def both(*given: Any, **options: Any) -> Any:
+        found = step(*given, **options)
+        act()
+        return found
+
+    return both
+
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "chosen": (inline, "stage"),
+    "in the middle": (restoring, "load_piece"),
+    "back": (restoring._Restore, "_load"),
+}
+
+
+@pytest.mark.parametrize("when", STEPS)
+def test_a_restore_that_is_stopped_is_resumed_where_it_was(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    events(database, 150)
+    known, stop = ever(database), threading.Event()
+    owner, step = STEPS[when]
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, then(getattr(owner, step), stop.set))
+            half = back(cold, where="id <= 150", stop=stop)
+        assert half.stopped
+        assert half.restored["event"] == len(cold.hot()) - len(STAYING)
+        conserve(cold, known, done=False)
+        states = [one.state for one in cold.keeper.archive.restores()]
+        if when == "chosen":
+            assert (half.id, half.restored["event"], states) == (None, 0, [])
+            assert not list((tmp_path / "cold" / ".restore").glob("*/*")), "nothing staged is left behind"
+        elif when == "back":
+            assert (half.restored["event"], states) == (150, ["restored"])
+        else:
+            assert (0 < half.restored["event"] < 150, states) == (True, ["planned"])
+        done = back(cold, where="id <= 150")
+        assert (done.restored["event"], done.stopped, done.id) == (150, False, half.id or 1)
+        conserve(cold, known, done=True)
+
+
+def test_a_signal_stops_the_command_that_restores_and_the_next_run_of_the_archive_finishes_it(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 150)
+    known = ever(sqlite_database)
+    words = ["archive", "restore", "event", "--where", "id <= 150", "--contract", str(tmp_path / "wane.toml")]
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        with monkeypatch.context() as patch:
+            patch.setattr(restoring, "load_piece", then(load_piece, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+            stopped = CliRunner().invoke(app, words)
+        assert stopped.exit_code == 128 + signal.SIGTERM
+        assert "restore 1 was stopped" in stopped.output
+        assert "wane archive cancel-restore 1" in stopped.output
+        conserve(cold, known, done=False)
+        assert cold.one().outcome is Outcome.DONE
+        assert [one.state for one in cold.keeper.archive.restores()] == ["done"]
+        conserve(cold, known, done=True)
+
+
+def test_a_dry_run_is_disturbed_by_no_restore_and_what_a_dead_one_left_is_deleted(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(sqlite_database, 9)
+    with cold_keeper(sqlite_database, tmp_path) as cold:
+        cold.one()
+        dead = tmp_path / "cold" / ".restore" / "event" / "preview-1600000000-00"
+        dead.mkdir(parents=True)
+        with monkeypatch.context() as patch:
+
+            def once(*given: Any) -> list[int]:
+                patch.setattr(inline, "stage", stage)
+                found = stage(*given)
+                assert back(cold, where="id = 2").restored["event"] == 1
+                return found
+
+            patch.setattr(inline, "stage", once)
+            assert back(cold, where="id <= 4", dry_run=True, on_conflict="skip").chosen["event"] == 4
+        assert not list((tmp_path / "cold" / ".restore").glob("*/*"))
 
 
 def test_rows_whose_staging_vanished_are_chosen_anew(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from archive.inline import without_spark
 from cli.conftest import Wane
 from servers import SqliteDatabase
 from wane._cli import commands
@@ -63,6 +67,8 @@ READS = {
     "queue dead show nothing --pool sweep": 1,
     "claims list": 1,
     "claims show nothing": 1,
+    "migrate --print": 0,
+    "archive run --dry-run": 0,
     "status": 0,
     "health": 1,
     "pressure": 0,
@@ -78,6 +84,19 @@ READS = {
     "init": 0,
 }
 """Commands that read the database, with their exit codes on this one."""
+READS_OF_FILLED = {
+    "claims list": [],
+    "claims vacuum --completed-age-hours 1 --dry-run": {},
+    "archive run --dry-run": {"rules": [{"table": "event", "due": 0}]},
+    "archive query event": [{"id": 2}, {"id": 3}],
+    "archive expire --dry-run": [{"table": "event", "outcome": "done", "rows": {"event": {"2020-09": 2}}}],
+    "archive expire --erase-absent --dry-run": [{"table": "event", "outcome": "done", "rows": {}}],
+    "archive compact --dry-run": [{"table": "event", "outcome": "done", "files": 2}],
+    "archive tidy --dry-run": [{"table": "event", "outcome": "done", "files": 0}],
+    "archive restore event --where id=2 --dry-run": {"chosen": {"event": 1}, "restored": {"event": 1}},
+    "archive restore event --where id=2 --into side --dry-run": {"chosen": {"event": 1}, "restored": {"event": 1}},
+}
+"""Commands that read the database once it has claims and archived rows, with part of what each of them reports."""
 WITHOUT_DATABASE = {"explain", "schema", "alerts", "sql print"}
 ON_SPARK = {"archive survey"}
 """Commands that read files of the archive on Spark, which takes long to start."""
@@ -100,21 +119,60 @@ def test_every_command_is_known_to_read_or_to_write() -> None:
     assert reads | WITHOUT_DATABASE | ON_SPARK | ON_POSTGRES | CHANGES == names
 
 
+@contextmanager
+def writer(database: SqliteDatabase) -> Iterator[None]:
+    """Hold the write lock, as an application does inside its transaction; nobody else may commit meanwhile."""
+    watcher = sqlite3.connect(database.path)
+    commits = watcher.execute("PRAGMA data_version").fetchone()
+    with sqlite3.connect(database.path, isolation_level=None) as application:
+        application.execute("BEGIN IMMEDIATE")
+        application.execute("INSERT INTO event VALUES (9, 0)")
+        yield
+        application.execute("ROLLBACK")
+    assert watcher.execute("PRAGMA data_version").fetchone() == commits, "something was written"
+
+
 @pytest.mark.parametrize(("command", "code"), READS.items())
 def test_a_command_that_reads_does_not_wait_for_a_writer(
     sqlite_database: SqliteDatabase, contract: Path, command: str, code: int, wane: Wane
 ) -> None:
     where = ["--url", sqlite_database.url, "--contract", contract] if command != "init" else [sqlite_database.url]
-    watcher = sqlite3.connect(sqlite_database.path)
-    commits = watcher.execute("PRAGMA data_version").fetchone()
-    with sqlite3.connect(sqlite_database.path, isolation_level=None) as application:
-        application.execute("BEGIN IMMEDIATE")
-        application.execute("INSERT INTO event VALUES (2, 0)")
+    with writer(sqlite_database):
         done = wane(*command.split(), *where)
         assert done.code == code, done.out + done.err
         assert "database is locked" not in done.out + done.err
-        application.execute("ROLLBACK")
-    assert watcher.execute("PRAGMA data_version").fetchone() == commits, "something was written"
+
+
+@pytest.fixture
+def filled(sqlite_database: SqliteDatabase, contract: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same with claims, and with two archived rows in two files."""
+    without_spark(monkeypatch)
+    contract.write_text(CONTRACT.replace('keep = "forever"', 'keep = "365d"'))
+    with open_keeper(sqlite_database.url, contract=contract) as keeper:
+        keeper.claims().install()
+        keeper.enable()
+        for number in (2, 3):
+            sqlite_database.execute("INSERT INTO event VALUES (?, 1600000000000)", (number,))
+            [moved] = keeper.archive.run().rules
+            assert moved.evicted == {"event": 1}
+    return contract
+
+
+def test_a_command_that_reads_claims_or_archived_rows_does_not_wait_for_a_writer(
+    sqlite_database: SqliteDatabase, filled: Path, wane: Wane
+) -> None:
+    where = ["--json", "--url", sqlite_database.url, "--contract", filled]
+    with writer(sqlite_database):
+        done = {command: wane(*command.split(), *where) for command in READS_OF_FILLED}
+    assert {command: (one.code, one.err) for command, one in done.items() if one.code} == {}
+    assert {command: _part(READS_OF_FILLED[command], one.json) for command, one in done.items()} == READS_OF_FILLED
+
+
+def _part(wanted: object, found: Any) -> object:
+    """What a document says of that which is wanted."""
+    if isinstance(wanted, list) and len(wanted) == len(found):
+        return [_part(part, one) for part, one in zip(wanted, found, strict=True)]
+    return {key: _part(part, found[key]) for key, part in wanted.items()} if isinstance(wanted, dict) else found
 
 
 def test_a_read_only_keeper_reports_the_status(sqlite_database: SqliteDatabase, contract: Path) -> None:

@@ -26,7 +26,7 @@ from wane._prune.dialects import row_taker
 from wane._prune.pace import FAST, Pace
 from wane._sqlfunctions import install
 
-SMALL = Pace(target_seconds=1.0, duty=1.0, first_batch=20, least_batch=20, most_batch=20)
+SMALL = Pace(target_seconds=1.0, duty=0.9, first_batch=20, least_batch=20, most_batch=20)
 SHADOWED_TYPES = ("text", "timestamptz", "float8", "jsonb", "int4", "int8", "bool", "numeric", "interval")
 
 

@@ -20,7 +20,7 @@ SHORT = CONTRACT.replace("90d", "28d").replace(
     'with = ["event_read.event_id"]\n'
     'unless = [{ referenced_by = { table = "note", columns = ["event_id", "event_at"], to = ["id", "created_at"] } }]',
 )
-SMALL = Pace(target_seconds=1.0, duty=1.0, first_batch=20, least_batch=20, most_batch=20)
+SMALL = Pace(target_seconds=1.0, duty=0.9, first_batch=20, least_batch=20, most_batch=20)
 TABLES = ("event", "event_read", "note")
 NOW = datetime.now(UTC)
 LAST = Month(NOW.year, NOW.month).later(-1)

@@ -19,8 +19,8 @@ from wane._partition.model import Retiring
 from wane._partition.months import Month
 from wane._partition.sql import PostgresPartitions
 from wane._prune.pace import FAST, Pace
-from wane.errors import NotAllowed, PartitionError
-from wane.events import Event, HardDeleted, PartitionStep, RowsPruned
+from wane.errors import Locked, NotAllowed, PartitionError
+from wane.events import Event, HardDeleted, PartitionStep, RowsPruned, SlowedDown
 
 SCHEMA = """
 CREATE TABLE customer (id bigint PRIMARY KEY);
@@ -649,14 +649,63 @@ def test_followers_that_are_not_partitioned_leave_stretch_by_stretch(
         assert rows(postgres_database) == before
 
 
+ONE_BY_ONE = Pace(target_seconds=1.0, duty=0.9, first_batch=1, least_batch=1, most_batch=1)
+
+
+def test_a_flag_that_closes_stops_it_at_the_next_batch_of_followers(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    class Closing(threading.Event):
+        """Somebody closes the table's flag in the pause after the first batch."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            keeper.disable("event")
+            return super().wait(timeout)
+
+    postgres_database.script(SCHEMA)
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        aged(postgres_database, keeper)
+        [off, *later] = keeper.partition.retire("event", pace=ONE_BY_ONE, stop=Closing())
+        assert (off.partition, off.outcome, "the flag" in off.why) == (PAST, "off", True)
+        assert {one.outcome for one in later} <= {"off"}
+        following = f"SELECT count(*) FROM event_read AS r JOIN {PAST} AS e ON e.id = r.event_id"
+        assert postgres_database.query(following) == [(1,)], "one of the two that were read a month later is left"
+        assert [one.outcome for one in keeper.partition.retire("event", pace=FAST)] == ["off"]
+        assert (count(postgres_database, PAST), postgres_database.query(following)) == (100, [(1,)])
+        keeper.enable("event")
+        done = keeper.partition.retire("event", pace=FAST)
+        assert (done[0].partition, done[0].outcome, done[0].counts["event"]) == (PAST, "quarantined", 100)
+
+
+def test_it_goes_on_with_smaller_batches_if_others_hold_locks(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Event] = []
+    sizes: list[int] = []
+    taken = PostgresPartitions.take_along
+
+    def locked_once(self: PostgresPartitions, *given: Any, **options: Any) -> int:
+        sizes.append(options["limit"])
+        if len(sizes) == 1:
+            raise Locked("rows are locked")
+        return taken(self, *given, **options)
+
+    monkeypatch.setattr(PostgresPartitions, "take_along", locked_once)
+    postgres_database.script(SCHEMA)
+    with keeping(postgres_database, tmp_path, RULES, heard.append) as keeper:
+        aged(postgres_database, keeper)
+        assert keeper.partition.retire("event", pace=FAST)[0].outcome == "quarantined"
+    assert sizes[1] == sizes[0] // 2
+    assert [one.table for one in heard if isinstance(one, SlowedDown)] == ["event"]
+
+
 def test_it_stops_between_two_batches_of_followers_and_goes_on(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     postgres_database.script(SCHEMA)
-    pace = Pace(target_seconds=1.0, duty=1.0, first_batch=1, least_batch=1, most_batch=1)
     with keeping(postgres_database, tmp_path, RULES) as keeper:
         aged(postgres_database, keeper)
-        done = keeper.partition.retire("event", pace=pace, stop=AfterOneBatch())
+        done = keeper.partition.retire("event", pace=ONE_BY_ONE, stop=AfterOneBatch())
         assert outcomes(done) == {PAST: "stopped"}
         assert count(postgres_database, PAST) == 100
         done = keeper.partition.retire("event", pace=FAST)

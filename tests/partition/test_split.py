@@ -13,7 +13,7 @@ from wane._partition.sql import PostgresPartitions
 from wane._prune.pace import FAST, Pace
 from wane.errors import PartitionError
 
-SMALL = Pace(target_seconds=1.0, duty=1.0, first_batch=20, least_batch=20, most_batch=20)
+SMALL = Pace(target_seconds=1.0, duty=0.9, first_batch=20, least_batch=20, most_batch=20)
 
 
 def test_every_month_gets_its_rows_and_going_back_still_works(

@@ -12,8 +12,9 @@ from servers import Database
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Ledger
-from wane._prune.batches import Batches, Closed, require_running
+from wane._prune.batches import Batches
 from wane._prune.pace import FAST
+from wane._prune.pacing import Closed, require_running
 from wane._prune.primitive import take_all_scopes
 from wane._prune.take import Batch
 from wane.errors import StoreError

@@ -203,7 +203,7 @@ def test_pauses_are_short_alone_and_long_beside_an_application(
 ) -> None:
     monkeypatch.setattr("wane._prune.pace._QUIET_SECONDS", 1e-9)
     monkeypatch.setattr("wane._prune.others._WINDOW_SECONDS", 1e-9)
-    monkeypatch.setattr("wane._prune.batches._PROBED_SECONDS", 1e9)
+    monkeypatch.setattr("wane._prune.pacing._PROBED_SECONDS", 1e9)
     create(database)
     fill(database, 80)
     worked: list[float] = []

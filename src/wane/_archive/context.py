@@ -21,8 +21,9 @@ from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._leases import Lease, leased
 from wane._ledger import Ledger
-from wane._prune.batches import Closed, require_open, require_running
+from wane._prune.batches import require_open
 from wane._prune.pace import Pace
+from wane._prune.pacing import Closed, require_running
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
 from wane.events import Listener, ignore_event

@@ -195,7 +195,7 @@ class Archive:
         done = [self._tier(stop).expire(tier[name], dry_run=dry_run) for name in chosen if name in tier]
         if not any(name in lake for name in chosen) and (chosen or self._contract.archive_url is None):
             return done
-        upkeep = self._upkeep(stop, starting)
+        upkeep = self._upkeep(stop, starting, reading=dry_run)
         from wane._archive.maintenance.expire import ArchiveExpiry
 
         expiry = ArchiveExpiry(upkeep)
@@ -237,7 +237,7 @@ class Archive:
         """Rewrite small files of a month as few large, sorted ones, where there are at least `least_files` of them."""
         if least_files < 2:
             raise WrongArgument(f"least_files must be at least 2, not {least_files}", "one file cannot be compacted")
-        upkeep = self._upkeep(stop, starting)
+        upkeep = self._upkeep(stop, starting, reading=dry_run)
         from wane._archive.maintenance.compact import Compaction
 
         chosen = self._chosen(only, self._names())
@@ -262,7 +262,7 @@ class Archive:
                 f"older_than must be at least {format_duration(LEAST)}",
                 "a reader may still use what was just replaced",
             )
-        upkeep = self._upkeep(stop)
+        upkeep = self._upkeep(stop, reading=dry_run)
         chosen = self._chosen(only, self._names())
         if not dry_run:
             require_admin(self._store, self._contract)
@@ -472,13 +472,15 @@ class Archive:
         most: Mapping[str, int] | None = None,
         dry_run: bool = False,
         pace: Pace | None = None,
+        stop: threading.Event | None = None,
         starting: Starting = lambda _: None,
     ) -> Restored:
         """Restore archived rows with what left with them, chosen by a condition, by their sweep, or by keys.
 
         Into the hot table they move; into a side table they are copied. Restored rows are held against sweeps for
         `protect` (seven days by default). With `most`, such as `chosen` of a dry run, more rows of a table than it says
-        raise PlanError, and none comes back. Safe to repeat after any interruption.
+        raise PlanError, and none comes back. `stop` ends it between two batches, and the same call resumes. Safe to
+        repeat after any interruption.
         """
         chosen = find_table(self._contract, table)
         if not any(name == chosen for name, _ in self._rules()) and chosen not in _tier_tables(self._contract):
@@ -499,7 +501,7 @@ class Archive:
                     f"rows of {table} are in {chosen.tier_schema}.{chosen.name.name}_<yyyymm>, in the same database",
                     "choose them by --key or --where, and copy them into other tables with SQL",
                 )
-            return self._tier(None, pace).restore(
+            return self._tier(stop, pace).restore(
                 chosen,
                 where=where,
                 keys=[{name: str(value) for name, value in key.items()} for key in keys],
@@ -515,12 +517,12 @@ class Archive:
         from wane._archive.rows.names import ColumnNames
 
         cold = self._cold(table)
-        require_whole(self._store, [cold])
+        require_whole(self._store, [cold], recording=not dry_run)
         # A missing table is reported without starting Spark.
         known, names = [field.name for field in cold.require().schema().fields], ColumnNames.of(self._contract, table)
         if sweep is not None:
             self._require_sweep(str(chosen.name), sweep)
-        return Restorer(self._context(None, starting, pace)).restore(
+        return Restorer(self._context(stop, starting, pace)).restore(
             chosen,
             Choice(
                 names.condition(where, known),
@@ -588,12 +590,14 @@ class Archive:
             commits=self._commits or commit_single,
         )
 
-    def _upkeep(self, stop: threading.Event | None, starting: Starting = lambda _: None) -> Upkeep:
+    def _upkeep(
+        self, stop: threading.Event | None, starting: Starting = lambda _: None, *, reading: bool = False
+    ) -> Upkeep:
         self._store.require_migrated()
         context = self._context(stop, starting)
         from wane._archive.maintenance.upkeep import Upkeep
 
-        return Upkeep(context)
+        return Upkeep(context, reading=reading)
 
     def _chosen(self, only: Sequence[str], known: Sequence[str]) -> list[str]:
         for name in only:

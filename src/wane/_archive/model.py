@@ -154,6 +154,8 @@ class Restored:
     left_out: dict[str, int] = field(default_factory=dict)
     """Chosen rows with values in columns that their tables no longer have, by `table.column`. These values do not come
     back, so the copies of their rows stay in the archive."""
+    stopped: bool = False
+    """Whether a stop was requested before its end: the same call finishes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _SWEEP = re.compile(r"(?:archive-)?(\d+)(?:-[0-9a-f]+)?", re.ASCII)
 """The prefix of an archive sweep's run in the audit trail."""
 
 
-@command(app, "restore", Services(actor=True, logs=True, progress=True))
+@command(app, "restore", Services(actor=True, logs=True, progress=True, stops_after="batch"))
 def restore(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows come back.")],
@@ -68,8 +68,8 @@ def restore(
     """Restore archived rows, with everything that left with them.
 
     Into the hot table they move: once they are back, their copies leave the archive. Into a side table they are copied.
-    After any interruption, running it again finishes the job. Exits 1 if rows that were chosen could not come back, or
-    if a key has no row; 4 if no row was chosen at all.
+    After any interruption, running it again finishes the job. Ctrl-C and SIGTERM stop between two batches. Exits 1 if
+    rows that were chosen could not come back, or if a key has no row; 4 if no row was chosen at all.
     """
     if (where is not None) + (run is not None) + bool(key) != 1:
         raise typer.BadParameter("say which rows: exactly one of --where, --run and --key")
@@ -84,14 +84,26 @@ def restore(
         protect=timedelta(0) if protect.strip() == "0" else parse_length(protect, "--protect"),
         dry_run=dry_run,
         pace=FAST if fast else None,
+        stop=call.stop.event,
         starting=starting,
     )
+    if done.stopped:
+        return CommandResult(done, lambda: _print_stopped(done))
     missing = max(0, len(keys) - done.chosen.get(name, 0))
     expected = {OLDER, DIFFERENT} if on_conflict is OnConflict.SKIP else {OLDER}
     failed = missing or (done.kept and not {reason for _, reason in done.reasons} <= expected)
     nothing = not any(done.chosen.values())
     code = 1 if failed else NOTHING_DONE if nothing else 0
     return CommandResult(done, lambda: print_restored(done, missing), code)
+
+
+def _print_stopped(done: Restored) -> None:
+    came = counts_text(done.restored) or "no row"
+    if done.id is None:
+        print_line(f"stopped: {came} came back; run it again for the rest")
+        return
+    print_line(f"restore {done.id} was stopped: {came} came back so far")
+    print_line(f"run it again to finish it, or end it where it is: `wane archive cancel-restore {done.id}`")
 
 
 @command(app, "restores")

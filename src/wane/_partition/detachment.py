@@ -22,12 +22,9 @@ from wane._partition.sql_cover import is_cover
 from wane._partition.sql_ddl import qualified_name
 from wane._partition.sql_retire import Weight, is_below, own_name, paths_of, quarantine_name
 from wane._partition.table import PartitionTarget
+from wane._prune.pacing import Closed, Pacing, Stopped
 from wane._rules.selection import BoundFollower
 from wane.events import RowsPruned
-
-
-class _Stopped(Exception):
-    """A stop was requested; the journal records how far the work came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +46,15 @@ class Detachment:
     def go_on(self, begun: Retirement) -> Retiring:
         """Detach followers first, then the month itself; put the month back if it is found to stay after all.
 
-        Stopped between two batches, it resumes with the next call.
+        Stopped between two batches, or by a flag, it resumes with the next call.
         """
         try:
+            self.leaving.require_open()
             return self._go_on(begun)
-        except _Stopped:
+        except Stopped:
             return Retiring(self.leaving.name, begun.partition, "stopped", {}, "on its way: run it again to go on")
+        except Closed as closed:
+            return Retiring(self.leaving.name, begun.partition, "off", {}, f"on its way: {closed}")
 
     def _go_on(self, begun: Retirement) -> Retiring:
         leaving, steps, began = self.leaving, self.leaving.work.steps, time.monotonic()
@@ -223,24 +223,21 @@ class Detachment:
             note = leaving.noted(begun, None, along)
             within = (leaving.anatomy.time, begun.range)
             take = partial(work.steps.take_along, selection, path, source, side, below=below, within=within)
-            batch = work.pace.first_batch
+            pacing = work.pacing(leaving.target)
             for stretch in work.steps.stretches(leaving.anatomy, source) if many else ():
-                batch = self._all(partial(take, note=note, stretch=stretch), batch)
-            self._all(partial(take, note=note), batch)
+                self._all(pacing, partial(take, note=note, stretch=stretch))
+            self._all(pacing, partial(take, note=note))
         return along
 
-    def _all(self, take: Callable[..., int], batch: int) -> int:
-        """Run batch after batch until nothing is left to take; return how large the next batch should be."""
-        work = self.leaving.work
-        while True:
-            if work.stop.is_set():
-                raise _Stopped
-            began = time.monotonic()
-            if not take(limit=batch):
-                return batch
-            taken = time.monotonic() - began
-            batch = work.pace.next_batch(batch, taken)
-            work.rest(taken)
+    def _all(self, pacing: Pacing, take: Callable[..., int]) -> None:
+        """Run batch after batch until nothing is left to take; raise Closed if a flag closes meanwhile."""
+
+        def batch(size: int) -> int:
+            self.leaving.require_open()
+            return take(limit=size)
+
+        while pacing.run(batch):
+            pass
 
     def _quarantine(
         self, begun: Retirement, location: str, along: list[dict[str, Any]], weight: Weight, drop_at: datetime | None

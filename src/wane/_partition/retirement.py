@@ -14,7 +14,7 @@ from wane._contract.duration import Forever
 from wane._contract.model import Prune, Retired, ToArchive, ToColdTier
 from wane._db.statement import Execute
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger
+from wane._ledger import Ledger
 from wane._partition.anatomy import Anatomy
 from wane._partition.journal import PartitionJournal, Retirement
 from wane._partition.records import Leaf, Range
@@ -24,6 +24,7 @@ from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
 from wane._prune.binding import Bindings
 from wane._prune.gates import append_only_gate, closed_gate
+from wane._prune.pacing import Closed
 from wane._rules.selection import Selection
 
 
@@ -81,8 +82,14 @@ class Leaving:
         target = self.target
         if target.declared is None or target.declared.append_only:
             return append_only_gate(target.name)
-        with self.work.store.transaction() as transaction:
+        with self.work.store.snapshot() as transaction:
             return closed_gate(Ledger.of(transaction).flags(), target.name, self.work.contract.sweep)
+
+    def require_open(self) -> None:
+        """Raise Closed if nothing of the table may leave now."""
+        closed = self.closed()
+        if closed:
+            raise Closed(closed)
 
     def hindered(self, leaf: Leaf) -> str:
         """Report why a partition can never be retired, whatever its rows; "" if it can."""
@@ -94,7 +101,7 @@ class Leaving:
 
     def why(self, weight: Weight) -> str:
         """Report why a month stays; "" if it may leave."""
-        with self.work.store.transaction() as transaction:
+        with self.work.store.snapshot() as transaction:
             sweep = Journal(transaction).unfinished(self.name)
         if sweep is not None:
             return f"sweep {sweep.id} of its archive is unfinished: `wane archive run` finishes it"
@@ -154,22 +161,14 @@ class Leaving:
         self, own: Ledger, kind: str, begun: Retirement, counts: dict[str, int], cutoff: datetime | None = None
     ) -> int:
         """Record a month in the audit trail; return the number of the entry."""
-        return own.record(
-            AuditEntry(
-                kind=kind,
-                table=self.name,
-                actor=self.work.actor,
-                inputs={
-                    "partition": begun.partition,
-                    "from": begun.range.lower,
-                    "to": begun.range.upper,
-                    "then": self.then.value,
-                },
-                counts=counts,
-                executed_at=self.work.store.now(),
-                cutoff=cutoff,
-            )
-        )
+        inputs = {
+            "partition": begun.partition,
+            "from": begun.range.lower,
+            "to": begun.range.upper,
+            "then": self.then.value,
+        }
+        now = self.work.store.now()
+        return own.note(kind, self.name, self.work.actor, inputs, now, counts=counts, cutoff=cutoff)
 
     def emit(self, step: str, partition: str, began: float) -> None:
         self.work.emit(self.target, step, began, partition)

@@ -6,6 +6,7 @@ The rows are copied while the application runs. Stopped or killed, it resumes wh
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from wane._db.counting import Count, Exactness, count_rows
@@ -19,6 +20,7 @@ from wane._partition.records import MIN, Range
 from wane._partition.sql_ddl import early_name, month_name, qualified_name
 from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
+from wane._prune.pacing import Stopped
 from wane.errors import PartitionError
 from wane.events import WorkProgressed
 
@@ -93,22 +95,22 @@ class Splitter:
 
     def _copy(self, target: PartitionTarget, lease: Lease, a: Anatomy, change: Change) -> int:
         work, facts, rows = self.work, change.facts, 0
-        floor, batch = facts.get("floor"), work.pace.first_batch
+        floor = facts.get("floor")
         total = self._rows(a, facts["old"]) if floor is None else None
-        while not work.stop.is_set():
-            began = time.monotonic()
 
-            def note(run: Execute, end: list[str]) -> None:
-                work.noted(target, lease, "split", "copying", {**facts, "floor": end})(run)
+        def note(run: Execute, end: list[str]) -> None:
+            work.noted(target, lease, "split", "copying", {**facts, "floor": end})(run)
 
-            count, floor = work.steps.copy_some(a, facts["old"], floor, batch, note)
-            if not count:
-                break
-            rows += count
-            name, of = str(target.name), None if total is None else total.rows
-            exact = total is not None and total.exactness is Exactness.EXACT
-            work.listener(WorkProgressed("split", name, None, "row", rows, of, exact))
-            taken = time.monotonic() - began
-            batch = work.pace.next_batch(batch, taken)
-            work.rest(taken)
+        def copy(size: int) -> int:
+            nonlocal floor
+            count, floor = work.steps.copy_some(a, facts["old"], floor, size, note)
+            return count
+
+        pacing = work.pacing(target)
+        with suppress(Stopped):
+            while count := pacing.run(copy):
+                rows += count
+                name, of = str(target.name), None if total is None else total.rows
+                exact = total is not None and total.exactness is Exactness.EXACT
+                work.listener(WorkProgressed("split", name, None, "row", rows, of, exact))
         return rows

@@ -18,7 +18,8 @@ from wane._partition.model import PartitionDone
 from wane._partition.sql_steps import Note
 from wane._partition.table import PartitionTarget
 from wane._partition.work import PartitionWork
-from wane.errors import PartitionError
+from wane._prune.pacing import Stopped
+from wane.errors import Locked, PartitionError, TimedOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,23 +153,26 @@ class _WayBack:
 
     def _merge(self, a: Anatomy, facts: dict[str, Any]) -> None:
         for leaf in facts["filled"]:
-            began, batch = time.monotonic(), self.work.pace.first_batch
-            while True:
-                if self.work.stop.is_set():
-                    self.stopped = True
-                    return
-                started = time.monotonic()
-                moved = self.steps.merge(a, leaf, batch, self.target.patience)
-                self.rows += moved
-                taken = time.monotonic() - started
-                if moved == 0 and self.steps.drop_merged(a, leaf, self._note("merging", facts), self.target.patience):
-                    break
-                batch = self.work.pace.next_batch(batch, taken)
-                self.work.rest(taken)
+            began = time.monotonic()
+            try:
+                self._merge_leaf(a, leaf, self._note("merging", facts))
+            except Stopped:
+                self.stopped = True
+                return
             self.gone.append(leaf)
             self._emit("merged", began, leaf)
         keys = [AnatomyKey(**key) for key in facts["restore"]]
         self.steps.restore_keys(a, keys, self._note("restored", facts), self.target.patience)
+
+    def _merge_leaf(self, a: Anatomy, leaf: str, note: Note) -> None:
+        """Move the rows of a partition into the table, and drop it."""
+        patience, pacing = self.target.patience, self.work.pacing(self.target)
+        while True:
+            # A merge has retried its locks already, as long as the contract says.
+            moved = pacing.run(lambda size: self.steps.merge(a, leaf, size, patience), _took_too_long)
+            self.rows += moved
+            if not moved and self.steps.drop_merged(a, leaf, note, patience):
+                return
 
     def _restore(self, a: Anatomy) -> None:
         began = time.monotonic()
@@ -177,3 +181,7 @@ class _WayBack:
         self.steps.analyze(a.table)
         self._forget()
         self._emit("plain", began)
+
+
+def _took_too_long(problem: Locked | TimedOut) -> bool:
+    return isinstance(problem, TimedOut)

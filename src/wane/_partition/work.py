@@ -22,6 +22,7 @@ from wane._partition.sql import PostgresPartitions
 from wane._partition.sql_steps import Note
 from wane._partition.table import PartitionTarget, followers_of, target_of
 from wane._prune.pace import Pace
+from wane._prune.pacing import Pacing
 from wane._rules.partitions import partition_misfit
 from wane.errors import PartitionBusy, PartitionError
 from wane.events import Listener, PartitionStep
@@ -135,9 +136,9 @@ class PartitionWork:
         """Emit that a table reached a step, which began at that time of the monotonic clock."""
         self.listener(PartitionStep(str(target.name), step, partition, time.monotonic() - began))
 
-    def rest(self, taken: float) -> None:
-        """Pause after a batch that took this number of seconds, or until a stop is requested."""
-        self.stop.wait(self.pace.pause_seconds(taken))
+    def pacing(self, target: PartitionTarget) -> Pacing:
+        """Return what sizes the batches of work on a table, pauses after each, and stops between two."""
+        return Pacing(self.store, self.pace, self.stop, self.listener, table=str(target.name))
 
     def done(self, target: PartitionTarget, did: str, began: float, **details: Any) -> PartitionDone:
         """Build the report of what was done to a table, with the locks that it took."""

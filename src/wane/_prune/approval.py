@@ -22,7 +22,7 @@ from wane._db import Store
 from wane._db.counting import READ_SECONDS, REVIEW_SECONDS, Count, count_rows
 from wane._db.transaction import Transaction
 from wane._findings import Finding, pasted
-from wane._ledger import AuditEntry, Ledger
+from wane._ledger import Ledger
 from wane._prune import fuse
 from wane._prune.admission import require_admin
 from wane._prune.binding import Bindings
@@ -184,7 +184,7 @@ class Approver:
             "planned_at": approval.planned_at.isoformat(),
             "expires_at": approval.expires_at.isoformat(),
         }
-        Ledger.of(transaction).record(AuditEntry(kind, approval.table, self.actor, inputs, {}, now, batches=0))
+        Ledger.of(transaction).note(kind, approval.table, self.actor, inputs, now, counts={}, batches=0)
 
 
 def ask_fuse(store: Store, contract: Contract, selection: Selection, now: datetime) -> tuple[Fuse, Approval | None]:

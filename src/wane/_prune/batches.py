@@ -1,8 +1,8 @@
 """Batches: how rows leave, and come back, in bulk.
 
 A batch is one transaction: pass the gates, check the lease, read the clock, change rows, add to the audit row, commit.
-Then the pace decides how large the next one is, and how long to pause before it. Sweeps, evictions and restores differ
-in what they change, and in nothing else.
+Then `Pacing` decides how large the next one is, how long to pause before it, and whether one that failed is retried.
+Sweeps, evictions and restores differ in what they change, and in nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
 from wane._contract.model import Table
@@ -23,27 +23,13 @@ from wane._ledger import AuditEntry, Flag, Ledger, add_counts
 from wane._prune.dialects import row_taker
 from wane._prune.gates import append_only_gate, closed_gate
 from wane._prune.others import OtherUsers
-from wane._prune.pace import BatchCosts, Pace
-from wane._prune.sql_activity import activity_of
+from wane._prune.pace import Pace
+from wane._prune.pacing import RETRY_SECONDS, Closed, Pacing
 from wane._rules.selection import Selection
-from wane.errors import Locked, TimedOut
-from wane.events import BatchTaken, Listener, SlowedDown, ignore_event
+from wane.events import BatchTaken, Listener, ignore_event
 
-STOPPED = "stop requested"
 BATCH_SECONDS = 30.0
 """How long a batch may take, before it is retried smaller."""
-_PROBED_SECONDS = 0.05
-"""How often a pause checks whether other writers are still there."""
-
-
-class Closed(Exception):
-    """A gate is closed, or a stop was requested; the work resumes another time."""
-
-
-def require_running(stop: threading.Event) -> None:
-    """Raise Closed if a stop was requested."""
-    if stop.is_set():
-        raise Closed(STOPPED)
 
 
 def require_open(flags: Mapping[str, Flag], table: TableName | str, settings: SweepSettings) -> None:
@@ -112,43 +98,49 @@ class OpenBatch:
         return self.audit
 
 
-@dataclass(slots=True)
-class Batches:
+class Batches(Pacing):
     """The batches of one piece of work, under one row of the audit trail."""
 
-    store: Store
-    pace: Pace
-    audit: AuditEntry
-    """The audit row so far. Without an `id`, the first batch writes it."""
-    begin: Callable[[Transaction], datetime]
-    """Called first in each transaction: raises if the batch must not run, and returns the database's time."""
-    stop: threading.Event = field(default_factory=threading.Event)
-    listener: Listener = ignore_event
-    scheduler: str | None = None
-    label: str = ""
-    durable: bool = False
-    """Whether a commit waits for the disk. If not, a power cut takes rows and audit row back together, and the next
-    sweep takes them again: nothing that is emitted about a batch may have to outlive that."""
-    others: OtherUsers | None = None
-    """Who else uses the database, as far as earlier batches have seen."""
-    least_size: int = 0
-    """Rows below which a batch takes hardly less time, as far as that is known before the first one."""
-    size: int = field(init=False)
-    """Rows of the next batch, at the most."""
-    last: AuditEntry = field(init=False)
-    """What the last batch changed."""
-    worked: float = field(default=0.0, init=False)
-    """How long the last batch worked, without waiting for the transaction and without its commit."""
-    seconds: float = field(default=0.0, init=False)
-    """How long the last batch took, with its commit."""
-    _costs: BatchCosts = field(default_factory=BatchCosts, init=False)
+    def __init__(
+        self,
+        store: Store,
+        pace: Pace,
+        audit: AuditEntry,
+        begin: Callable[[Transaction], datetime],
+        stop: threading.Event | None = None,
+        listener: Listener = ignore_event,
+        scheduler: str | None = None,
+        label: str = "",
+        *,
+        durable: bool = False,
+        others: OtherUsers | None = None,
+        least_size: int = 0,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        """`begin`: called first in each transaction; raises if the batch must not run, and returns the database's time.
 
-    def __post_init__(self) -> None:
-        self.least_size = min(self.least_size, self.pace.most_batch)
-        self.size = max(self.pace.first_batch, self.least_size)
-        self.others = self.others or OtherUsers(activity_of(self.store))
-        if self.pace.pauses:
-            self.others.begin()
+        `durable`: whether a commit waits for the disk. If not, a power cut takes rows and audit row back together, and
+        the next sweep takes them again: nothing that is emitted about a batch may have to outlive that.
+        """
+        super().__init__(
+            store,
+            pace,
+            stop,
+            listener,
+            table=audit.table,
+            rule=audit.rule or "",
+            others=others,
+            least_size=least_size,
+            retry_seconds=retry_seconds,
+        )
+        self.audit = audit
+        """The audit row so far. Without an `id`, the first batch writes it."""
+        self.begin = begin
+        self.scheduler = scheduler
+        self.label = label
+        self.durable = durable
+        self.last: AuditEntry
+        """What the last batch changed."""
 
     @contextmanager
     def open(self) -> Iterator[OpenBatch]:
@@ -173,9 +165,7 @@ class Batches:
 
     def adapt(self, rows: int | None = None) -> None:
         """Choose the size of the next batch, and emit what this one changed; `rows`: those that it read, if known."""
-        self._costs.add(self.last.rows if rows is None else rows, self.worked)
-        size = self.pace.next_batch(self.size, self.worked, self._costs.fixed_seconds())
-        self.size = max(size, self.least_size)
+        self.resize(self.last.rows if rows is None else rows)
         self.emit()
 
     def emit(self) -> None:
@@ -183,30 +173,3 @@ class Batches:
         last, seconds, size = self.last, self.seconds, self.size
         rule = last.rule or ""
         self.listener(BatchTaken(self.scheduler, last.table, rule, self.label, last.kind, last.counts, seconds, size))
-
-    def pause(self) -> None:
-        """Leave the database to the application for a while, as the pace says.
-
-        A long pause beside another writer ends as soon as that writer has been quiet for long enough.
-        """
-        if not self.pace.pauses:
-            return
-        waited = 0.0
-        while True:
-            left = self._pace_now().pause_seconds(self.seconds) - waited
-            probes = self.store.one_writer and left > _PROBED_SECONDS
-            step = _PROBED_SECONDS if probes else max(left, 0.0)
-            if self.stop.wait(step) or not probes:
-                return
-            waited += step
-
-    def _pace_now(self) -> Pace:
-        assert self.others is not None
-        return self.pace.after_quiet(self.others.quiet_seconds(), one_writer=self.store.one_writer)
-
-    def slow_down(self, problem: Locked | TimedOut, seconds: float) -> None:
-        """Halve the batch, emit why, and wait: others hold locks, or a batch took too long."""
-        cause = "rows are locked by others" if isinstance(problem, Locked) else "a batch took too long"
-        self.listener(SlowedDown(self.audit.table, self.audit.rule or "", cause))
-        self.size = max(self.size // 2, self.pace.least_batch)
-        self.stop.wait(seconds)

@@ -282,17 +282,9 @@ class Pruner:
         taken = take_all_scopes(transaction, Batch(selection, now, order.limit, order.most, skip_locked=skip_locked))
         counts = {name: 0, **taken.counts}
         ending = cutoff(order.rule, now)
-        entry = AuditEntry(
-            kind=order.kind,
-            table=name,
-            actor=actor or self.actor,
-            inputs=order.inputs(),
-            counts=counts,
-            executed_at=clock,
-            rule=rule,
-            cutoff=ending,
-            seconds=round(time.monotonic() - began, 6),
-        )
+        entry = AuditEntry.begun(
+            order.kind, name, actor or self.actor, order.inputs(), clock, rule=rule, cutoff=ending
+        ).changed(None, counts, clock, round(time.monotonic() - began, 6))
         number = Ledger.of(transaction).record(entry)
         write_taken_event(self.store, transaction, self.contract.events, replace(entry, id=number))
         return Pruned(name, rule, order.kind, counts, ending, number, skip_locked)

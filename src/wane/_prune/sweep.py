@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,13 @@ from wane._leases import Fence
 from wane._ledger import AuditEntry, Ledger
 from wane._prune.admission import require_admin
 from wane._prune.approval import ask_fuse, record_swept
-from wane._prune.batches import STOPPED, Batches, Closed, pass_gates
+from wane._prune.batches import Batches, pass_gates
 from wane._prune.binding import Bindings
 from wane._prune.fuse import PROBE_SECONDS
 from wane._prune.gates import closed_gate
 from wane._prune.others import OtherUsers
 from wane._prune.pace import Pace
+from wane._prune.pacing import STOPPED, Closed, Stopped
 from wane._prune.planning import action_name
 from wane._prune.primitive import take_all_scopes, whoami
 from wane._prune.sql_activity import activity_of
@@ -273,6 +275,8 @@ class _RuleSweep:
         """Whether what is left of the budget is too little for the next row with its followers."""
         self.calling: tuple[Selection, BatchCall | BatchLoop | None] | None = None
         """What takes the batches of a bound rule in one call each, if they can be."""
+        self.skip_locked = False
+        """Whether batches skip rows that others have locked, because one met such rows or took too long."""
         self.edge: CapEdge | None = None
         """Where the cap's edge was in the batch before."""
         self.by_key = False
@@ -341,17 +345,17 @@ class _RuleSweep:
         if earlier is not None and ending is not None and earlier.cutoff is not None:
             # Never later than now: the window may have become longer since that attempt.
             self.now = min(self.now, earlier.cutoff + (self.now - ending))
-        audit = AuditEntry(
-            kind=self.action,
-            table=str(self.table.name),
-            actor=sweeper.actor,
-            inputs=self._inputs(),
-            counts={} if earlier is None else earlier.counts,
-            executed_at=self.now,
+        audit = AuditEntry.begun(
+            self.action,
+            str(self.table.name),
+            sweeper.actor,
+            self._inputs(),
+            self.now,
             rule=self.rule.name,
             run=self.run_id,
             cutoff=cutoff(self.rule, self.now),
-            id=None if earlier is None else earlier.id,
+            counts=None if earlier is None else earlier.counts,
+            number=None if earlier is None else earlier.id,
         )
         return Batches(
             sweeper.store,
@@ -364,6 +368,7 @@ class _RuleSweep:
             self.table.label(self.rule),
             others=sweeper.others,
             least_size=_least_size(self.rule),
+            retry_seconds=sweeper.pace.pause_seconds(sweeper.pace.target_seconds),
         )
 
     def _inputs(self) -> dict[str, object]:
@@ -401,10 +406,8 @@ class _RuleSweep:
         due = self.due if self.planned is None else self.planned.rows
         of = None if due is None else min(due, self.budget.rows)
         self.sweeper.listener(WorkProgressed("sweep", str(self.table.name), self.rule.name, "row", 0, of))
-        floor, skip_locked = self._begin_walk(by_key=self._walks_by_key()), False
+        floor = self._begin_walk(by_key=self._walks_by_key())
         while True:
-            if self.sweeper.stop.is_set():
-                return Outcome.STOPPED, STOPPED
             spent = self._spent()
             if spent and self.committed:
                 if spent == _PLANNED or not self._has_more(floor):
@@ -413,7 +416,9 @@ class _RuleSweep:
                 rest = f"the rest leaves with the next sweep; to take more in one, raise `{spent}` of its budget"
                 return Outcome.BUDGET, f"the budget of {spent} is spent; {rest}"
             try:
-                taken = self._batch(floor, skip_locked=skip_locked)
+                taken = self.batches.attempt(partial(self._batch, floor), self._may_retry)
+            except Stopped:
+                return Outcome.STOPPED, STOPPED
             except SchemaChanged as problem:
                 self._rebind(problem)
                 floor = self._begin_walk(by_key=self._walks_by_key())
@@ -421,8 +426,8 @@ class _RuleSweep:
             except (Locked, TimedOut) as problem:
                 if self._takes_too_long(problem):
                     floor = self._begin_walk(by_key=True)
-                    continue
-                skip_locked = self._slow_down(problem, skip_locked=skip_locked)
+                elif not self._has_spent():
+                    raise _failed(problem, self.batches.size)  # noqa: B904
                 continue
             floor = taken.floor
             self.batches.adapt(self.batches.size if self.by_key else None)
@@ -466,8 +471,8 @@ class _RuleSweep:
         self.rebound = True
         self.selection, self.edge = self.sweeper.bindings.rebind(self.table, self.rule), None
 
-    def _batch(self, floor: Position | None, *, skip_locked: bool) -> Taken:
-        next_batch = self._next_batch(floor, skip_locked=skip_locked)
+    def _batch(self, floor: Position | None) -> Taken:
+        next_batch = self._next_batch(floor)
         taken = self._call(next_batch) or self._run_batch(next_batch)
         self.edge = taken.edge
         self._count(taken.counts)
@@ -530,7 +535,7 @@ class _RuleSweep:
         self.audit_id = batch.audit_id
         return taken
 
-    def _next_batch(self, floor: Position | None, *, skip_locked: bool) -> Batch:
+    def _next_batch(self, floor: Position | None) -> Batch:
         """Limit a batch by the budget, followers included, and by the plan, which counts the rule's own rows."""
         size = self.batches.size
         left = self.budget.rows - self.counts.total()
@@ -546,7 +551,7 @@ class _RuleSweep:
             limit,
             most,
             floor,
-            skip_locked,
+            self.skip_locked,
             whole,
             size if self.by_key else 0,
             swept=True,
@@ -584,13 +589,19 @@ class _RuleSweep:
             return "batches"
         return "seconds" if time.monotonic() - self.began >= self.budget.seconds else ""
 
-    def _slow_down(self, problem: Locked | TimedOut, *, skip_locked: bool) -> bool:
-        """Skip locked rows and take less; at the smallest batch, give up. Return whether locked rows are skipped."""
-        pace, can_skip = self.sweeper.pace, not isinstance(self.rule.bound, Cap)
-        if self.batches.size <= pace.least_batch and (skip_locked or not can_skip):
-            raise _failed(problem, self.batches.size)
-        self.batches.slow_down(problem, pace.pause_seconds(pace.target_seconds))
-        return can_skip
+    def _has_spent(self) -> bool:
+        """Check whether a budget ends the sweep, which has recorded at least one batch."""
+        return bool(self.committed and self._spent())
+
+    def _may_retry(self, problem: Locked | TimedOut) -> bool:
+        """Check whether a smaller batch, which skips locked rows from now on, may succeed."""
+        can_skip = not isinstance(self.rule.bound, Cap)
+        if self.batches.size <= self.sweeper.pace.least_batch and (self.skip_locked or not can_skip):
+            return False
+        if self._takes_too_long(problem) or self._has_spent():
+            return False
+        self.skip_locked = can_skip
+        return True
 
     def _emit_budget(self, spent: str) -> None:
         label = self.table.label(self.rule)

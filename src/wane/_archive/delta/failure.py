@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def answers(answered: Iterable[str]) -> list[dict[str, Any]]:
     return list(arriving(answered))
 
 
-def arriving(answered: Iterable[str]) -> Iterator[dict[str, Any]]:
+def arriving(answered: Iterable[str]) -> Generator[dict[str, Any], None, None]:
     """Yield the answers of tasks while others still work; raise the first failure among them after the last answer."""
     failed: dict[str, Any] | None = None
     for one in answered:

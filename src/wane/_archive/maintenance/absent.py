@@ -24,7 +24,8 @@ from wane._contract.model import Table
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._leases import Lease
-from wane._prune.batches import Closed, require_not_append_only
+from wane._prune.batches import require_not_append_only
+from wane._prune.pacing import Closed
 from wane.errors import ArchiveChanged
 
 _AT_ONCE = 100_000

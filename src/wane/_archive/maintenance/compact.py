@@ -37,7 +37,7 @@ from wane._contract.duration import Forever
 from wane._contract.names import TableName
 from wane._db.schema import Schema
 from wane._leases import Lease
-from wane._prune.batches import Closed
+from wane._prune.pacing import Closed
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveChanged, ArchiveError, SparkError, Unproven
 from wane.events import WorkProgressed

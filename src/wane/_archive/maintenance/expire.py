@@ -27,7 +27,8 @@ from wane._contract.duration import Forever, format_duration
 from wane._contract.model import ArchiveTable, Table, Time
 from wane._db.transaction import Transaction
 from wane._leases import Lease
-from wane._prune.batches import Closed, require_not_append_only
+from wane._prune.batches import require_not_append_only
+from wane._prune.pacing import Closed
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveChanged, ArchiveError
 

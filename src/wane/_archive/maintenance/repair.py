@@ -26,7 +26,7 @@ from wane._archive.restore.journal import RestoreJournal, RestoreState
 from wane._contract.model import Rule, Table, ToArchive
 from wane._db.transaction import Transaction
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger
+from wane._ledger import Ledger
 from wane.errors import ArchiveError
 
 _MOST_SWEEPS = 100_000
@@ -260,9 +260,8 @@ class Repair:
 
         Their progress there cannot be known here, so the audit trail names them.
         """
-        with self.store.transaction() as transaction:
-            left = [job for job in Jobs(transaction).open() if job.table in names]
-        return [job for job in left if job.plan and self.upkeep.cold(read_changes(job.plan)[0].table).open() is None]
+        left = [job for job in self.upkeep.unfinished(names) if job.plan]
+        return [job for job in left if self.upkeep.cold(read_changes(job.plan)[0].table).open() is None]
 
     def _missing(self, cold: ColdTable) -> int:
         """Count the commits that a log has lost.
@@ -340,13 +339,4 @@ class Repair:
             log.forget(name)
 
     def _record(self, transaction: Transaction, kind: str, table: str, inputs: dict[str, object]) -> None:
-        Ledger.of(transaction).record(
-            AuditEntry(
-                kind=kind,
-                table=table,
-                actor=self.upkeep.context.actor,
-                inputs=inputs,
-                counts={table: 0},
-                executed_at=transaction.now(),
-            )
-        )
+        Ledger.of(transaction).note(kind, table, self.upkeep.context.actor, inputs, transaction.now())

@@ -30,8 +30,8 @@ from wane._archive.rows.types import MONTH
 from wane._contract.duration import format_duration
 from wane._db.transaction import Transaction
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger
-from wane._prune.batches import require_running
+from wane._ledger import Ledger
+from wane._prune.pacing import require_running
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
 from wane.events import ArchiveMaintained
@@ -100,8 +100,7 @@ class Tidying:
         handle = cold.open()
         if handle is None:
             return []
-        with self.upkeep.store.transaction() as transaction:
-            jobs = {job.id for job in Jobs(transaction).open()}
+        jobs = {job.id for job in self.upkeep.unfinished()}
         idle = _idle(cold, handle)
         # By the log, not by the files' age: a file that was replaced a minute ago may be a year old.
         hours = int(age.total_seconds()) // 3600
@@ -131,23 +130,16 @@ class Tidying:
             done.erased = self._erased(cold, Jobs(transaction))
             _forget_absent(cold, Journal(transaction))
             forgotten = _forget(transaction, cold.name, transaction.now() - self.upkeep.contract.upkeep.forget_after)
-            Ledger.of(transaction).record(
-                AuditEntry(
-                    kind="archive_tidy",
-                    table=cold.name,
-                    actor=self.upkeep.context.actor,
-                    inputs={
-                        "older_than": format_duration(age),
-                        "files": done.files,
-                        "bytes": done.bytes,
-                        "log_entries": trimmed,
-                        "erased": list(done.erased),
-                        **({"forgotten": forgotten} if any(forgotten.values()) else {}),
-                    },
-                    counts={cold.name: 0},
-                    executed_at=transaction.now(),
-                )
-            )
+            inputs = {
+                "older_than": format_duration(age),
+                "files": done.files,
+                "bytes": done.bytes,
+                "log_entries": trimmed,
+                "erased": list(done.erased),
+                **({"forgotten": forgotten} if any(forgotten.values()) else {}),
+            }
+            ledger, now = Ledger.of(transaction), transaction.now()
+            ledger.note("archive_tidy", cold.name, self.upkeep.context.actor, inputs, now)
         self.upkeep.context.listener(ArchiveMaintained("tidy", cold.name, {}, done.files, done.bytes, 0.0))
 
     def _erased(self, cold: ColdTable, jobs: Jobs) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ the next one finishes, if its first commit was made, or abandons.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Any
@@ -25,20 +25,21 @@ from wane._archive.restore.journal import RestoreJournal
 from wane._contract.model import Table, ToArchive
 from wane._db.transaction import Transaction
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger
+from wane._ledger import Ledger
 from wane._prune.sql_outbox import emit
 from wane.errors import ArchiveChanged, ArchiveError
 from wane.events import ArchiveMaintained, hard_deleted
 
 
 class Upkeep:
-    """Maintains the archive of one contract."""
+    """Maintains the archive of one contract; `reading`, as a dry run does, it writes nothing and waits for no writer."""
 
-    def __init__(self, context: ArchiveContext) -> None:
+    def __init__(self, context: ArchiveContext, *, reading: bool = False) -> None:
         self.context = context
+        self.reading = reading
         self.store = context.store
         self.contract = context.contract
-        self._root, self._origin = context.root, context.origin()
+        self._root, self._origin = context.root, context.origin(reading=reading)
         self._colds: dict[str, ColdTable] = {}
 
     def cold(self, name: str) -> ColdTable:
@@ -55,7 +56,7 @@ class Upkeep:
         ]
 
     def sweeps(self) -> dict[int, ArchivedSweep]:
-        with self.store.transaction() as transaction:
+        with self.store.snapshot() as transaction:
             return Journal(transaction).summaries()
 
     def written_by(self, table: str, sweeps: dict[int, ArchivedSweep]) -> list[str]:
@@ -97,7 +98,7 @@ class Upkeep:
 
     def require_whole(self, names: Sequence[str]) -> None:
         """Raise if the log of one of the archive's tables has lost commits."""
-        require_whole(self.store, map(self.cold, names))
+        require_whole(self.store, map(self.cold, names), recording=not self.reading)
 
     @contextmanager
     def transaction(self, leases: Sequence[Lease]) -> Iterator[Transaction]:
@@ -111,7 +112,7 @@ class Upkeep:
 
     def require_restored(self, table: str) -> None:
         """Raise if a restore of a table is unfinished: what it restores must not leave the archive meanwhile."""
-        with self.store.transaction() as transaction:
+        with self.store.snapshot() as transaction:
             restore = RestoreJournal(transaction).unfinished(table)
         if restore is not None:
             raise ArchiveError(
@@ -135,6 +136,11 @@ class Upkeep:
         with self.transaction(leases) as transaction:
             self.context.require_open(transaction, table)
             return Jobs(transaction).begin(table, kind, actor=self.context.actor)
+
+    def unfinished(self, names: Collection[str] | None = None) -> list[Job]:
+        """Return jobs that have not ended, of all of the archive's tables or of some, newest first."""
+        with self.store.snapshot() as transaction:
+            return [job for job in Jobs(transaction).open() if names is None or job.table in names]
 
     def abandon(self, job: int, leases: Sequence[Lease]) -> None:
         """Abandon a job of which nothing was committed. What it wrote is in no table, and is tidied later."""
@@ -173,17 +179,9 @@ class Upkeep:
         self, transaction: Transaction, job: int, table: str, kind: str, inputs: Any, changes: Sequence[Replacement]
     ) -> int:
         now = transaction.now()
-        audit = Ledger.of(transaction).record(
-            AuditEntry(
-                kind=f"archive_{kind}",
-                table=table,
-                actor=self.context.actor,
-                inputs=inputs,
-                counts={change.table: change.gone for change in changes},
-                executed_at=now,
-                run=f"{kind}-{job}",
-            )
-        )
+        gone = {change.table: change.gone for change in changes}
+        ledger, actor = Ledger.of(transaction), self.context.actor
+        audit = ledger.note(f"archive_{kind}", table, actor, inputs, now, counts=gone, run=f"{kind}-{job}")
         for change in changes if kind == EXPIRE else ():
             if change.gone and self.contract.events.emits_hard_deleted(change.table):
                 event = hard_deleted(change.table, None, change.gone, audit)
@@ -228,33 +226,20 @@ class Upkeep:
     ) -> None:
         """Record in the audit trail that maintenance of a kind found nothing to do."""
         with self.transaction(leases) as transaction:
-            Ledger.of(transaction).record(
-                AuditEntry(
-                    kind=f"archive_{kind}",
-                    table=table,
-                    actor=self.context.actor,
-                    inputs=inputs,
-                    counts=dict.fromkeys(names, 0),
-                    executed_at=transaction.now(),
-                    cutoff=cutoff,
-                )
-            )
+            counts, actor, now = dict.fromkeys(names, 0), self.context.actor, transaction.now()
+            Ledger.of(transaction).note(f"archive_{kind}", table, actor, inputs, now, counts=counts, cutoff=cutoff)
 
     def finish(self, table: str) -> None:
         """Finish or abandon jobs that an earlier process left in a table's archive, under the rules they began with."""
         sweeps = self.sweeps()
         names = self.written_by(table, sweeps)
-        with self.store.transaction() as transaction:
-            left = any(job.table in names for job in Jobs(transaction).open())
-        if left:
+        if self.unfinished(names):
             with self.leases(names, sweeps):
                 pass
 
     def _finish(self, names: set[str], leases: Sequence[Lease]) -> None:
         """Finish a job that an earlier process left if it was committed in part; abandon it otherwise."""
-        with self.store.transaction() as transaction:
-            left = [job for job in Jobs(transaction).open() if job.table in names]
-        for job in left:
+        for job in self.unfinished(names):
             for change in [] if job.plan is None else read_changes(job.plan):
                 # From here on the process that left it cannot commit anything any more.
                 self.cold(change.table).take_over(leases)

@@ -28,16 +28,15 @@ from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import AuditEntry
-from wane._prune.batches import Batches, pass_gates, require_running
+from wane._prune.batches import Batches, pass_gates
 from wane._prune.dialects import row_taker
 from wane._prune.pace import Pace
+from wane._prune.pacing import require_running
 from wane._prune.take import RowTaker
 from wane._rules.rows import cutoff
 from wane.errors import Locked, TimedOut
 from wane.events import Listener
 
-_MOST_TRIES = 40
-_WAIT_SECONDS = 0.25
 _PIECES = 8
 _LEAST_PIECE = 250
 
@@ -77,22 +76,18 @@ class EvictJob:
         sweep, gone = self.sweep, piece.eviction
         # The sweep has a row of that name if an earlier version began to evict it.
         first = piece.number == 0 and sweep.audit_id is None
-        return AuditEntry(
-            kind="archive",
-            table=str(self.table.name),
-            actor=sweep.actor,
-            inputs={
-                "rule": sweep.rule,
-                "sweep": sweep.id,
-                "range": piece.number,
-                **({"transform": sweep.transform} if sweep.transform else {}),
-            },
-            counts=gone.evicted,
-            executed_at=sweep.decided_at,
+        inputs = {"rule": sweep.rule, "sweep": sweep.id, "range": piece.number}
+        return AuditEntry.begun(
+            "archive",
+            str(self.table.name),
+            sweep.actor,
+            {**inputs, **({"transform": sweep.transform} if sweep.transform else {})},
+            sweep.decided_at,
             rule=sweep.rule,
             run=f"archive-{sweep.id}" if first else f"archive-{sweep.id}-{piece.number}",
             cutoff=cutoff(self.archive.selection.rule, sweep.decided_at),
-            id=gone.audit_id,
+            counts=gone.evicted,
+            number=gone.audit_id,
         )
 
 
@@ -170,7 +165,7 @@ class Eviction:
             if self._take_range(batch):
                 return
         except Locked as problem:
-            self.batches.slow_down(problem, _WAIT_SECONDS)
+            self.batches.slow_down(problem)
             self._one_by_one(self._each(batch), skip_locked=True)
             return
         if len(pieces) == 1 or self.by_range is None or self.keeping:
@@ -196,38 +191,29 @@ class Eviction:
             return self._evicted(len(batch))
 
         try:
+            require_running(self.batches.stop)
             self._paced(partial(self._transaction, batch.positions, take))
         except (_Differs, _Changed, TimedOut):
             return False
         return True
 
-    def _one_by_one(self, batch: list[Copy], *, skip_locked: bool) -> None:
-        left, tries = batch, 0
-        while True:
+    def _one_by_one(self, batch: Sequence[Copy], *, skip_locked: bool) -> None:
+        skips = skip_locked
+
+        def check(left: Sequence[Copy]) -> Sequence[Copy]:
+            nonlocal skips
             try:
-                evicted = self._paced(partial(self._check, left, skip_locked=skip_locked))
+                return self._paced(partial(self._check, left, skip_locked=skips)).locked
             except _Changed:
                 self.keeping = True
-                continue
-            except (Locked, TimedOut) as problem:
-                tries += 1
-                if tries > _MOST_TRIES:
-                    raise
-                self.batches.slow_down(problem, _WAIT_SECONDS)
-                if isinstance(problem, TimedOut) and len(left) > 1:
-                    middle = len(left) // 2
-                    self._one_by_one(left[:middle], skip_locked=skip_locked)
-                    left = left[middle:]
-                skip_locked = True
-                continue
-            if not evicted.locked:
-                return
-            left, tries = list(evicted.locked), tries + 1
-            if tries > _MOST_TRIES:
-                raise Locked(f"{self.table.name}: rows that are archived are locked by others", "run again later")
-            self.batches.stop.wait(_WAIT_SECONDS)
+                return check(left)
+            except (Locked, TimedOut):
+                skips = True
+                raise
 
-    def _check(self, batch: list[Copy], *, skip_locked: bool) -> Evicted:
+        self.batches.attempt_all(batch, check)
+
+    def _check(self, batch: Sequence[Copy], *, skip_locked: bool) -> Evicted:
         def take(taker: RowTaker, now: datetime) -> Evicted:
             if self.keeping:
                 return self._keep(taker.transaction, batch)
@@ -237,7 +223,6 @@ class Eviction:
 
     def _paced(self, work: Callable[[], Evicted]) -> Evicted:
         """Run a batch, emit its event, and pause."""
-        require_running(self.batches.stop)
         evicted = work()
         if evicted.locked:
             self.batches.emit()
@@ -275,7 +260,7 @@ class Eviction:
     def _evicted(self, rows: int) -> Evicted:
         return Evicted({str(self.table.name): rows}, (), (), ())
 
-    def _keep(self, transaction: Transaction, batch: list[Copy]) -> Evicted:
+    def _keep(self, transaction: Transaction, batch: Sequence[Copy]) -> Evicted:
         """Keep every row that exists, because the table changed since it was copied, and report its copy as stale."""
         statement = self.archive.keys_present([copy.key for copy in batch])
         found = transaction.execute(statement.text, statement.parameters)

@@ -19,8 +19,8 @@ from wane._archive.pipeline.evict import Eviction, EvictJob
 from wane._archive.spark.connect import opened
 from wane._archive.spark.reader import Source
 from wane._db import Store
-from wane._prune.batches import Closed
 from wane._prune.pace import Pace
+from wane._prune.pacing import Closed
 from wane.errors import SchemaChanged, StoreError
 from wane.events import BatchTaken, Event, Listener, SlowedDown
 

@@ -47,8 +47,8 @@ from wane._contract.duration import format_duration
 from wane._contract.model import Rule, Table
 from wane._db.transaction import Transaction
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger, add_counts
-from wane._prune.batches import Closed, require_running
+from wane._ledger import Ledger, add_counts
+from wane._prune.pacing import Closed, require_running
 from wane._prune.sql_outbox import emit
 from wane._prune.sweep import Outcome
 from wane._rules.rows import cutoff, rows_of
@@ -240,16 +240,9 @@ class TableSweep:
         return [*changes, *find_renames(row.name, dict(self.settings.renamed), columns, dict(row.hot_shape))]
 
     def _record_changes(self, transaction: Transaction, sweep: Journaled, changes: Sequence[ColumnChange]) -> None:
-        Ledger.of(transaction).record(
-            AuditEntry(
-                kind="archive_schema",
-                table=str(self.table.name),
-                actor=self.context.actor,
-                inputs={"sweep": sweep.id, "changes": [change.written() for change in changes]},
-                counts={str(self.table.name): 0},
-                executed_at=transaction.now(),
-            )
-        )
+        inputs = {"sweep": sweep.id, "changes": [change.written() for change in changes]}
+        ledger, now = Ledger.of(transaction), transaction.now()
+        ledger.note("archive_schema", str(self.table.name), self.context.actor, inputs, now)
 
     def record_nothing(self, now: datetime) -> None:
         """Record in the audit trail that nothing is due, once a run, like every sweep that took nothing."""
@@ -259,18 +252,15 @@ class TableSweep:
             self._record_nothing(transaction, now, {"rule": self.rule.name})
 
     def _record_nothing(self, transaction: Transaction, now: datetime, inputs: dict[str, Any]) -> int:
-        return Ledger.of(transaction).record(
-            AuditEntry(
-                kind="archive",
-                table=str(self.table.name),
-                actor=self.context.actor,
-                inputs=inputs,
-                counts={str(self.table.name): 0},
-                executed_at=now,
-                rule=inputs["rule"],
-                run=f"archive-{inputs['sweep']}" if "sweep" in inputs else None,
-                cutoff=cutoff(self.rule, now),
-            )
+        return Ledger.of(transaction).note(
+            "archive",
+            str(self.table.name),
+            self.context.actor,
+            inputs,
+            now,
+            rule=inputs["rule"],
+            run=f"archive-{inputs['sweep']}" if "sweep" in inputs else None,
+            cutoff=cutoff(self.rule, now),
         )
 
     def resume(self, sweep: Journaled) -> None:

@@ -49,11 +49,9 @@ from wane._ledger import AuditEntry, Hold, Ledger
 from wane._prune.batches import Batches
 from wane._prune.pace import Pace
 from wane._rules.rows import rows_of
-from wane.errors import ArchiveBusy, ArchiveError, Locked, StoreError, TimedOut, Unproven
+from wane.errors import ArchiveBusy, ArchiveError, Locked, StoreError, TimedOut, Unproven, WaneError
 
 _AT_ONCE = 1_000
-_MOST_TRIES = 40
-_WAIT_SECONDS = 0.25
 _READ_SECONDS = 60.0
 _SHOWN = 5
 
@@ -158,47 +156,40 @@ class _Load:
 
     def _audit(self) -> AuditEntry:
         """Return the audit row of this piece so far."""
-        return AuditEntry(
-            kind="restore",
-            table=self.job.table,
-            actor=self.job.actor,
-            inputs={**(self.job.inputs or {}), "restore": self.job.restore},
-            counts=dict(self.piece.counts),
-            executed_at=self.store.now(),
+        return AuditEntry.begun(
+            "restore",
+            self.job.table,
+            self.job.actor,
+            {**(self.job.inputs or {}), "restore": self.job.restore},
+            self.store.now(),
             run=f"restore-{self.job.restore}-{self.piece.number}",
-            id=self.piece.audit_id,
+            counts=dict(self.piece.counts),
+            number=self.piece.audit_id,
         )
 
-    def batch(self, families: list[RowFamily]) -> None:
-        tries = faults = 0
-        while True:
-            try:
-                self._transaction(families)
-            except (Locked, TimedOut) as problem:
-                tries += 1
-                if tries > _MOST_TRIES:
-                    raise
-                if isinstance(problem, TimedOut) and len(families) > 1:
-                    return self._halves(families)
-                self.batches.slow_down(problem, _WAIT_SECONDS)
-                continue
-            except (StoreError, Unproven) as problem:
-                if not is_rows_fault(problem):
-                    raise
-                if len(families) > 1:
-                    return self._halves(families)
-                faults += 1
-                if faults > 1:
-                    # Twice: the first time the application may have inserted a row of the same key before us.
-                    return self._transaction(families, refused=problem.message)
-                continue
-            self.batches.adapt()
-            return self.batches.pause()
+    def batch(self, families: Sequence[RowFamily]) -> None:
+        """Load some families; one that the database refuses stays in the archive."""
+        self.batches.attempt_all(families, self._batch, _is_refused)
 
-    def _halves(self, families: list[RowFamily]) -> None:
-        middle = len(families) // 2
-        self.batch(families[:middle])
-        self.batch(families[middle:])
+    def _batch(self, families: Sequence[RowFamily]) -> Sequence[RowFamily]:
+        try:
+            self._transaction(families)
+        except (StoreError, Unproven) as problem:
+            if len(families) > 1 or not _is_refused(problem):
+                raise
+            self._refused(families)
+        self.batches.adapt()
+        self.batches.pause()
+        return ()
+
+    def _refused(self, families: Sequence[RowFamily]) -> None:
+        """Load one family that was refused a second time: the application may have inserted a row of its key first."""
+        try:
+            self._transaction(families)
+        except (StoreError, Unproven) as problem:
+            if not _is_refused(problem):
+                raise
+            self._transaction(families, refused=problem.message)
 
     def _begin(self, transaction: Transaction) -> datetime:
         """Raise unless the lease is held, and unless this task alone works on the piece."""
@@ -208,7 +199,7 @@ class _Load:
             raise ArchiveBusy("another task restores the same rows", "it goes on with them")
         return transaction.now()
 
-    def _transaction(self, families: list[RowFamily], *, refused: str = "") -> None:
+    def _transaction(self, families: Sequence[RowFamily], *, refused: str = "") -> None:
         job = self.job
         with self.batches.open() as batch:
             transaction = batch.transaction
@@ -234,7 +225,7 @@ class _Load:
             RestoreJournal(transaction).progress(job.restore, piece, loaded.kept)
         self.piece = piece
 
-    def _protect(self, transaction: Transaction, families: list[RowFamily], loaded: Loaded, now: datetime) -> None:
+    def _protect(self, transaction: Transaction, families: Sequence[RowFamily], loaded: Loaded, now: datetime) -> None:
         """Hold every row that is back, so that no sweep takes it before its time."""
         if self.job.protect_until is None:
             return
@@ -246,6 +237,11 @@ class _Load:
             most = max(1, self.statements.restore.most_values // len(target.key))
             for start in range(0, len(keys), most):
                 transaction.change(self.statements.hold(target, keys[start : start + most], hold))
+
+
+def _is_refused(problem: WaneError) -> bool:
+    """Check whether the database refuses a row, so that another try would not help."""
+    return not isinstance(problem, Locked | TimedOut) and is_rows_fault(problem)
 
 
 def _families(job: LoadJob, number: int, archive: ArchiveDialect) -> Iterator[RowFamily]:

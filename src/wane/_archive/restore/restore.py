@@ -10,14 +10,15 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from wane._archive.context import ArchiveContext
+from wane._archive.context import ArchiveContext, require_original
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.commits import record, require_whole, seen
-from wane._archive.delta.failure import answers, writing
+from wane._archive.delta.failure import answers, arriving, writing
 from wane._archive.delta.object_store import reason
 from wane._archive.delta.paths import ColdPath, children, remove_tree, require_writable
 from wane._archive.journal import Journal
@@ -33,7 +34,6 @@ from wane._archive.restore.targets import (
     beside,
     find_tables,
     make_beside,
-    require_makeable,
     require_values,
     transformed_rows,
 )
@@ -42,13 +42,18 @@ from wane._archive.spark.reader import Source
 from wane._archive.spark.secret import task_source
 from wane._contract.model import Table
 from wane._leases import Lease
-from wane._ledger import AuditEntry, Ledger
+from wane._ledger import Ledger
+from wane._prune.pacing import Stopped, require_running
 from wane.errors import ArchiveBusy, ArchiveError, BindError, PlanError, StoreError, WrongArgument
 from wane.events import RowsRestored, WorkProgressed
 
 _FOLDER = ".restore"
 _REMOVED_AT_ONCE = 500_000
 _SHOWN = 20
+_PREVIEW = "preview-"
+"""Begins the name of what a dry run stages, before the time when it began."""
+_PREVIEW_LASTS = timedelta(days=1)
+"""What a dry run staged longer ago was left by a process that died."""
 
 
 class Restorer:
@@ -70,22 +75,39 @@ class Restorer:
         dry_run: bool = False,
     ) -> Restored:
         """Restore chosen rows, with what left with them; first what an earlier restore of the table left
-        unfinished."""
+        unfinished.
+
+        Stopped, it ends between two batches: rows that are back stay, and the next call resumes there.
+        """
         if table.append_only and on_conflict is OnConflict.REPLACE and into is None:
             raise WrongArgument(f"{table.name} is append-only: no row of it is replaced", "use --on-conflict skip")
         inputs = {**choice.inputs(), "on_conflict": on_conflict.value, **({} if into is None else {"into": into})}
-        with self.context.leased(str(table.name)) as lease:
-            self._require_at_rest(table)
-            unfinished = self._unfinished(table)
-            if unfinished is not None and not dry_run:
-                done = self._go_on(table, unfinished, lease)
-                if done is not None and unfinished.inputs == inputs:
-                    return done
-            new = _Restore(self, table, into, lease)
-            if into is None and protect:
-                new.require_protectable()
-            protect = protect if into is None else timedelta(0)
-            return new.begin(choice, inputs, on_conflict, protect, most=most, dry_run=dry_run)
+        protect = protect if into is None else timedelta(0)
+        try:
+            if dry_run:
+                require_original(self.store)
+                self._require_at_rest(table)
+                return _Restore(self, table, into, None).preview(choice, on_conflict, protect, most)
+            with self.context.leased(str(table.name)) as lease:
+                self._require_at_rest(table)
+                unfinished = self._unfinished(table)
+                if unfinished is not None:
+                    done = self._go_on(table, unfinished, lease)
+                    if done is not None and unfinished.inputs == inputs:
+                        return done
+                return _Restore(self, table, into, lease).begin(choice, inputs, on_conflict, protect, most)
+        except Stopped:
+            return self._stopped(table, into, dry_run=dry_run)
+
+    def _stopped(self, table: Table, into: str | None, *, dry_run: bool) -> Restored:
+        """Report what came back before a stop, by the journal."""
+        name, restore = str(table.name), self._unfinished(table)
+        if dry_run or restore is None:
+            return Restored(name, into, None, {name: 0}, {name: 0}, 0, 0, 0, (), None, dry_run, stopped=True)
+        with self.store.snapshot() as transaction:
+            journal = RestoreJournal(transaction)
+            chosen = {name: sum(piece.rows for piece in journal.pieces(restore.id))}
+            return replace(_came_back(journal, restore, chosen), stopped=True)
 
     def finish(self, table: Table, lease: Lease) -> None:
         """Resume a restore of the table that was left unfinished, if there is one."""
@@ -123,34 +145,27 @@ class Restorer:
                 restore = journal.cancel(
                     restore, RestoreState.RESTORED if moved else RestoreState.DONE, self.context.actor
                 )
-                Ledger.of(transaction).record(
-                    AuditEntry(
-                        kind="restore_cancel",
-                        table=str(table.name),
-                        actor=self.context.actor,
-                        inputs={**restore.inputs, "restore": number},
-                        counts={str(table.name): 0},
-                        executed_at=transaction.now(),
-                    )
-                )
+                inputs = {**restore.inputs, "restore": number}
+                ledger, now = Ledger.of(transaction), transaction.now()
+                ledger.note("restore_cancel", str(table.name), self.context.actor, inputs, now)
             if moved:
                 self._go_on(table, restore, lease)
             else:
                 remove_tree(self._staging(table) / restore.staged)
 
-    def _staging(self, table: Table) -> ColdPath:
+    def _staging(self, table: Table, *, reading: bool = False) -> ColdPath:
         """Return the folder for rows of a table that are being restored."""
         root = self.context.root
         folder = root / _FOLDER / ColdTable(root, str(table.name), "").folder.name
-        return folder / self.context.origin() if self.context.contract.archive_shared else folder
+        return folder / self.context.origin(reading=reading) if self.context.contract.archive_shared else folder
 
     def _unfinished(self, table: Table) -> JournaledRestore | None:
-        with self.store.transaction() as transaction:
+        with self.store.snapshot() as transaction:
             return RestoreJournal(transaction).unfinished(str(table.name))
 
     def _require_at_rest(self, table: Table) -> None:
         """Raise if a sweep of the table is unfinished: it relies on the copies that a restore would remove."""
-        with self.store.transaction() as transaction:
+        with self.store.snapshot() as transaction:
             sweep = Journal(transaction).unfinished(str(table.name))
         if sweep is not None:
             raise ArchiveError(
@@ -160,18 +175,25 @@ class Restorer:
 
 
 class _Restore:
-    """One restore, under a lease."""
+    """One restore, under a lease; without one, a preview, which writes nothing to the database and waits for no
+    writer."""
 
-    def __init__(self, restorer: Restorer, table: Table, into: str | None, lease: Lease) -> None:
+    def __init__(self, restorer: Restorer, table: Table, into: str | None, lease: Lease | None) -> None:
         self.restorer = restorer
         self.context = restorer.context
         self.store = restorer.store
         self.table = table
         self.into = into
-        self.lease = lease
-        self.hot: RestoreTables = find_tables(self.context, table)
-        require_whole(self.store, self._tables)
-        self.folder = restorer._staging(table)
+        self._lease = lease
+        reading = lease is None
+        self.hot: RestoreTables = find_tables(self.context, table, reading=reading)
+        require_whole(self.store, self._tables, recording=not reading)
+        self.folder = restorer._staging(table, reading=reading)
+
+    @property
+    def lease(self) -> Lease:
+        assert self._lease is not None
+        return self._lease
 
     @property
     def _tables(self) -> list[ColdTable]:
@@ -181,7 +203,7 @@ class _Restore:
     def _names(self) -> tuple[str, ...]:
         return tuple(cold.name for cold in self._tables)
 
-    def require_protectable(self) -> None:
+    def _require_protectable(self) -> None:
         """Raise unless every row can be held by its key."""
         for target in self.hot.targets:
             if not target.table.primary_key:
@@ -190,59 +212,38 @@ class _Restore:
                     "restore with --protect 0, or into a side table",
                 )
 
+    def preview(
+        self, choice: Choice, on_conflict: OnConflict, protect: timedelta, most: Mapping[str, int] | None
+    ) -> Restored:
+        """Choose rows, compare them with the table, and report what would come back."""
+        side = self._require_possible(protect)
+        # Named with its time: a restore that runs beside this deletes what a preview that died has left, and no other.
+        folder = self.folder / f"{_PREVIEW}{int(self.store.now().timestamp())}-{uuid.uuid4().hex}"
+        try:
+            _, would = self._choose(choice, folder, side, on_conflict, most)
+            return replace(would, dry_run=True)
+        finally:
+            remove_tree(folder)
+
     def begin(
         self,
         choice: Choice,
         inputs: dict[str, object],
         on_conflict: OnConflict,
         protect: timedelta,
-        *,
         most: Mapping[str, int] | None,
-        dry_run: bool,
     ) -> Restored:
         """Choose rows, compare them with the table, and restore them."""
-        side = self._beside()
-        tables = self.hot if side is None else side.tables(self.hot)
-        missing = () if side is None else side.missing
-        require_makeable(self.store, missing)
-        self._require_writable()
+        side = self._require_possible(protect)
         self._delete_staged()
         folder = self.folder / uuid.uuid4().hex
         try:
-            executor = self.context.executor
-            executor.spark()  # Its failure to start is no failure to write.
-            with writing(self.folder):
-                pieces = executor.stage(self.hot.parts, choice, folder, self.context.contract.spark.range_rows)
-            chosen = self._chosen(folder, len(pieces))
-            _require_no_more(chosen, most)
-            self._require_untransformed(folder, len(pieces))
-            if self.into is None:
-                sweeps = {
-                    sweep
-                    for piece in range(len(pieces))
-                    for some in staging.keys(folder, 0, piece)
-                    for sweep, _ in some
-                }
-                require_values(self.hot, chosen, sweeps)
-            would = self._compare(tables, folder, len(pieces), on_conflict)
-            if dry_run or not pieces:
-                return Restored(
-                    str(self.table.name),
-                    self.into,
-                    None,
-                    chosen,
-                    would.restored if would else chosen,
-                    would.there if would else 0,
-                    0,
-                    would.kept if would else 0,
-                    would.reasons if would else (),
-                    None,
-                    dry_run,
-                    self._left_out(self.hot.left_out, folder, len(pieces)),
-                )
+            pieces, would = self._choose(choice, folder, side, on_conflict, most)
+            if not pieces:
+                return would
             with self.store.transaction() as transaction:
                 Journal(transaction).require(self.lease)
-                make_beside(transaction, self.store, missing)
+                make_beside(transaction, self.store, () if side is None else side.missing)
                 planned = RestoreJournal(transaction).plan(
                     str(self.table.name),
                     staged=folder.name,
@@ -258,16 +259,51 @@ class _Restore:
         except BaseException:
             remove_tree(folder)
             raise
-        finally:
-            if dry_run:
-                remove_tree(folder)
         done = self.go_on(planned)
         assert done is not None
         return done
 
+    def _require_possible(self, protect: timedelta) -> Beside | None:
+        """Raise if nothing could come back, whatever is chosen; return the side tables, if there are any."""
+        if protect:
+            self._require_protectable()
+        side = self._beside()
+        self._require_writable()
+        return side
+
+    def _choose(
+        self,
+        choice: Choice,
+        folder: ColdPath,
+        side: Beside | None,
+        on_conflict: OnConflict,
+        most: Mapping[str, int] | None,
+    ) -> tuple[list[int], Restored]:
+        """Stage chosen rows; return how many each piece has, and what would come back.
+
+        Raise if some of them cannot come back, or conflicts refuse it.
+        """
+        executor = self.context.executor
+        executor.spark()  # Its failure to start is no failure to write.
+        with writing(self.folder):
+            pieces = executor.stage(self.hot.parts, choice, folder, self.context.contract.spark.range_rows)
+        require_running(self.context.stop)
+        chosen = self._chosen(folder, len(pieces))
+        _require_no_more(chosen, most)
+        self._require_untransformed(folder, len(pieces))
+        if self.into is None:
+            staged = (some for piece in range(len(pieces)) for some in staging.keys(folder, 0, piece))
+            require_values(self.hot, chosen, {sweep for some in staged for sweep, _ in some})
+        left_out = self._left_out(self.hot.left_out, folder, len(pieces))
+        would = Restored(str(self.table.name), self.into, None, chosen, chosen, 0, 0, 0, (), None, left_out=left_out)
+        tables = self.hot if side is None else side.tables(self.hot)
+        if tables is not None:
+            would = self._compare(would, tables, folder, len(pieces), on_conflict)
+        return pieces, would
+
     def _require_untransformed(self, folder: ColdPath, pieces: int) -> None:
         """Raise WrongArgument if a chosen row is not what left the table: it cannot come back as it was."""
-        with self.store.transaction() as transaction:
+        with self.store.snapshot() as transaction:
             transformed = Journal(transaction).transformed(str(self.table.name))
         if not transformed:
             return
@@ -335,14 +371,9 @@ class _Restore:
         return tables
 
     def _compare(
-        self, tables: RestoreTables | None, folder: ColdPath, pieces: int, on_conflict: OnConflict
-    ) -> Restored | None:
-        """Report what a restore would do; None if it is into a side table that does not exist yet.
-
-        Raise ArchiveError if conflicts refuse it.
-        """
-        if tables is None:
-            return None
+        self, chosen: Restored, tables: RestoreTables, folder: ColdPath, pieces: int, on_conflict: OnConflict
+    ) -> Restored:
+        """Report what would come back of what was chosen; raise ArchiveError if conflicts refuse it."""
         with task_source(source_of(self.store), self.context.contract.spark) as source:
             job = self._job(source, folder, tables, on_conflict)
             found = answers(self.context.executor.run(partial(compare_piece, job), pieces))
@@ -358,18 +389,8 @@ class _Restore:
         would: Counter[str] = Counter({tables.targets[0].name: 0})
         for one in found:
             would.update(one["would"])
-        return Restored(
-            str(self.table.name),
-            self.into,
-            None,
-            {},
-            dict(would),
-            sum(one["there"] for one in found),
-            0,
-            conflicts,
-            tuple(first),
-            None,
-        )
+        there = sum(one["there"] for one in found)
+        return replace(chosen, restored=dict(would), there=there, kept=conflicts, reasons=tuple(first))
 
     def _job(self, source: Source, folder: ColdPath, tables: RestoreTables, on_conflict: OnConflict) -> LoadJob:
         lacking = [part.lacking for part in self.hot.parts]
@@ -400,11 +421,18 @@ class _Restore:
             task = _numbered(partial(load_piece, job), pieces)
             progress = partial(self._progress, restore.id)
             progress()
-            answers(self.context.executor.run(task, len(pieces), progress))
+            # A stop cancels the tasks and gives up the lease, without which none of them begins another batch.
+            with closing(arriving(self.context.executor.run(task, len(pieces), progress))) as answered:
+                for _ in answered:
+                    require_running(self.context.stop)
             progress()
 
     def _progress(self, restore: int, *_: int) -> None:
-        """Report the rows that were restored, or found to stay, by the journal: tasks write it with every batch."""
+        """Report the rows that were restored, or found to stay, by the journal: tasks write it with every batch.
+
+        Raise Stopped if a stop was requested.
+        """
+        require_running(self.context.stop)
         try:
             with self.store.snapshot() as transaction:
                 pieces = RestoreJournal(transaction).pieces(restore)
@@ -419,6 +447,7 @@ class _Restore:
         The row's own copy goes first, so that a reader who sees it also sees what left with it.
         """
         for copies in self._restored(restore, folder, pieces):
+            require_running(self.context.stop)
             with self.store.transaction() as transaction:
                 Journal(transaction).require(self.lease)
             for part, target in zip(self.hot.parts, self.hot.targets, strict=True):
@@ -479,9 +508,11 @@ class _Restore:
         There is one restore of a table at a time, and it holds the lease.
         """
         needed = self.restorer._unfinished(self.table)
+        ended = (self.store.now() - _PREVIEW_LASTS).timestamp()
         if self.folder.is_dir():
             for one in children(self.folder):
-                if needed is None or one.name != needed.staged:
+                began = one.name.removeprefix(_PREVIEW).partition("-")[0] if one.name.startswith(_PREVIEW) else "0"
+                if (needed is None or one.name != needed.staged) and int(began) < ended:
                     remove_tree(one)
 
     def _chosen(self, folder: ColdPath, pieces: int) -> dict[str, int]:
@@ -491,26 +522,29 @@ class _Restore:
         }
 
     def _report(self, restore: JournaledRestore, folder: ColdPath, pieces: int) -> Restored:
-        with self.store.transaction() as transaction:
-            journal = RestoreJournal(transaction)
-            found = journal.pieces(restore.id)
-            kept, reasons = journal.count_unrestored(restore.id), journal.unrestored(restore.id, limit=_SHOWN)
-        restored: Counter[str] = Counter({str(self.table.name): 0})
-        for piece in found:
-            restored.update(piece.counts)
-        return Restored(
-            str(self.table.name),
-            restore.into,
-            restore.id,
-            self._chosen(folder, pieces),
-            dict(restored),
-            sum(piece.there for piece in found),
-            sum(piece.replaced for piece in found),
-            kept,
-            tuple(reasons),
-            restore.protect_until,
-            left_out=self._left_out(restore.left_out, folder, pieces),
-        )
+        with self.store.snapshot() as transaction:
+            done = _came_back(RestoreJournal(transaction), restore, self._chosen(folder, pieces))
+        return replace(done, left_out=self._left_out(restore.left_out, folder, pieces))
+
+
+def _came_back(journal: RestoreJournal, restore: JournaledRestore, chosen: dict[str, int]) -> Restored:
+    """Report what the journal records of a restore."""
+    found = journal.pieces(restore.id)
+    restored: Counter[str] = Counter({restore.table: 0})
+    for piece in found:
+        restored.update(piece.counts)
+    return Restored(
+        restore.table,
+        restore.into,
+        restore.id,
+        chosen,
+        dict(restored),
+        sum(piece.there for piece in found),
+        sum(piece.replaced for piece in found),
+        journal.count_unrestored(restore.id),
+        tuple(journal.unrestored(restore.id, limit=_SHOWN)),
+        restore.protect_until,
+    )
 
 
 def _numbered(task: Callable[[int], str], numbers: list[int]) -> Callable[[int], str]:

@@ -18,7 +18,7 @@ from wane._archive.restore.journal import OnConflict
 from wane._archive.rows.types import ArchiveDialect, Stored
 from wane._contract.model import State
 from wane._db.schema import Column, TableInfo
-from wane._db.statement import Parameters, Statement
+from wane._db.statement import Execute, Parameters, Statement
 from wane._db.transaction import Transaction
 from wane._ledger import Hold
 from wane._rules.rows import Rows
@@ -57,6 +57,10 @@ class RestoreDialect(ABC):
     @abstractmethod
     def refused_side(self, schema: str | None, name: str) -> str:
         """Return why no side table may have this name; "" if one may."""
+
+    @abstractmethod
+    def refused_new(self, run: Execute, schema: str | None, name: str) -> str:
+        """Read why no table of this name can be created; "" if one can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,14 @@ from wane._archive.restore.sql import RestoreDialect
 from wane._archive.rows.types import Stored
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.schema import SIDE_TABLE, Column
-from wane._db.statement import Parameters
+from wane._db.statement import Execute, Parameters
 
 _LONGEST_NAME = 63
+_MAY_CREATE = """
+SELECT has_schema_privilege(n.oid, 'CREATE'),
+  EXISTS (SELECT 1 FROM pg_class AS c WHERE c.relnamespace = n.oid AND c.relname = %(name)s)
+FROM pg_namespace AS n WHERE n.nspname = %(schema)s
+"""
 
 
 class PostgresRestore(RestoreDialect):
@@ -45,6 +50,15 @@ class PostgresRestore(RestoreDialect):
         if len(name.encode()) > _LONGEST_NAME:
             return f"it has more than {_LONGEST_NAME} bytes, and PostgreSQL would cut it off"
         return ""
+
+    def refused_new(self, run: Execute, schema: str | None, name: str) -> str:
+        found = run(_MAY_CREATE, {"schema": schema, "name": name})
+        if not found:
+            return "its schema does not exist" if schema else "the search path has no schema for it"
+        [(permitted, taken)] = found
+        if taken:
+            return "something that is no table has this name"
+        return "" if permitted else f"the role may not create tables in the schema {schema}"
 
 
 def _type(column: Column) -> str:

@@ -9,7 +9,7 @@ from wane._archive.restore.sql import RestoreDialect
 from wane._archive.rows.types import Stored
 from wane._db.schema import SIDE_TABLE, Column
 from wane._db.sqlite.reflect import OWN_PREFIX
-from wane._db.statement import Parameters
+from wane._db.statement import Execute, Parameters
 
 _REAL = ("REAL", "FLOA", "DOUB")
 
@@ -45,7 +45,11 @@ class SqliteRestore(RestoreDialect):
             return "it is not in the main database, and one SQLite transaction over two files is not atomic"
         if name.lower().startswith(OWN_PREFIX):
             return "such names are Wane's own"
-        return ""
+        return "such names are SQLite's own" if name.lower().startswith("sqlite_") else ""
+
+    def refused_new(self, run: Execute, schema: str | None, name: str) -> str:
+        found = run("SELECT type FROM main.sqlite_master WHERE lower(name) = lower(:name)", {"name": name})
+        return f"{found[0][0]} {name} exists" if found else ""
 
 
 def _value(column: Column, value: Any) -> Any:

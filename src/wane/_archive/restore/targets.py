@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +29,7 @@ from wane._rules.selection import READABLE, BoundFollower
 from wane.errors import ArchiveError, StoreError, WrongArgument
 
 _MOST_SWEEPS = 100_000
+_READ_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,16 @@ class RestoreTables:
         return RestoreTables(tuple(parts), tuple(targets))
 
 
-def find_tables(context: ArchiveContext, table: Table) -> RestoreTables:
-    """Find the archive of a table and its hot tables; raise if they no longer fit each other."""
+def find_tables(context: ArchiveContext, table: Table, *, reading: bool = False) -> RestoreTables:
+    """Find the archive of a table and its hot tables; raise if they no longer fit each other.
+
+    `reading`: the caller writes nothing.
+    """
     store, contract = context.store, context.contract
     bindings = Bindings(store, contract)
     # Rows come back as they were: what was transformed is refused.
     settings = replace(next(one for one in contract.archive if one.table == table.name), transform=None)
-    with store.transaction() as transaction:
+    with store.snapshot() as transaction:
         transformed = Journal(transaction).transformed(str(table.name))
     declared = _declared(contract, store.reflect())
     parts: dict[str, Target] = {}
@@ -77,7 +80,7 @@ def find_tables(context: ArchiveContext, table: Table) -> RestoreTables:
             for part in bind_archive(rows_of(store), archive_dialect(store), selection, settings).parts:
                 above[part.path] = _target(store, part, declared.get(part.table.qualified), above.get(part.path[:-1]))
                 parts.setdefault(part.name, above[part.path])
-    colds = context.cold_tables(parts)
+    colds = context.cold_tables(parts, reading=reading)
     archived = [_archived(cold) for cold in colds]
     own = _own_kinds(store) if contract.archive_shared else {}
     targets = [
@@ -235,14 +238,18 @@ def beside(store: Store, contract: Contract, tables: RestoreTables, into: str) -
     found: list[Target] = []
     missing: list[tuple[TableName, Target]] = []
     for name, target in zip(_names(tables, into), tables.targets, strict=True):
-        refused = restore_dialect(store).refused_side(name.schema, name.name)
+        dialect = restore_dialect(store)
+        info = schema.find(name.schema, name.name)
+        # Transactions find nothing by a bare name on PostgreSQL, so a new table has its schema from the session's
+        # search path.
+        new = replace(name, schema=name.schema or next(iter(schema.search_path), None))
+        refused = dialect.refused_side(name.schema, name.name)
+        if info is None and not refused:
+            refused = dialect.refused_new(store.reader(_READ_SECONDS), new.schema, new.name)
         if refused:
             raise WrongArgument(f"{name} cannot be a side table: {refused}", "name another table")
-        info = schema.find(name.schema, name.name)
         if info is None:
-            # Transactions find nothing by a bare name on PostgreSQL, so a new table has its schema from the session's
-            # search path.
-            missing.append((replace(name, schema=name.schema or next(iter(schema.search_path), None)), target))
+            missing.append((new, target))
             continue
         if info.qualified in used:
             raise WrongArgument(
@@ -286,32 +293,16 @@ def _beside(store: Store, target: Target, info: TableInfo) -> Target:
 
 
 def make_beside(transaction: Transaction, store: Store, missing: Sequence[tuple[TableName, Target]]) -> None:
-    """Create the side tables that are missing."""
+    """Create the side tables that are missing; raise WrongArgument if the database refuses one."""
     statements = RestoreRows(rows_of(store), archive_dialect(store), restore_dialect(store))
     quote = store.dialect.quote
     for name, target in missing:
         table = ".".join(quote(one) for one in (name.schema, name.name) if one is not None)
-        for text in statements.side_table(table, target.table, target.key, target.columns):
-            transaction.execute(text, {})
-
-
-class _Undone(Exception):
-    """Rolls a transaction back."""
-
-
-def require_makeable(store: Store, missing: Sequence[tuple[TableName, Target]]) -> None:
-    """Raise unless the database allows creating the missing side tables.
-
-    They are created, and the transaction is rolled back.
-    """
-    if not missing:
-        return
-    try:
-        with suppress(_Undone), store.transaction() as transaction:
-            make_beside(transaction, store, missing)
-            raise _Undone
-    except StoreError as problem:
-        raise WrongArgument(
-            f"the side table {missing[0][0]} cannot be made: {problem.message}",
-            "nothing was changed: name a table in a schema that is there and where you may make tables",
-        ) from problem
+        try:
+            for text in statements.side_table(table, target.table, target.key, target.columns):
+                transaction.execute(text, {})
+        except StoreError as problem:
+            raise WrongArgument(
+                f"the side table {name} cannot be created: {problem.message}",
+                "nothing was changed: name a table in a schema that exists and in which the role may create tables",
+            ) from problem

@@ -35,9 +35,10 @@ from wane._db.schema import TableInfo, qualified
 from wane._db.statement import Parameters, Statement
 from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Hold
-from wane._prune.batches import Batches, Closed, pass_gates, require_not_append_only, require_running
+from wane._prune.batches import Batches, pass_gates, require_not_append_only
 from wane._prune.binding import Bindings
 from wane._prune.pace import Pace
+from wane._prune.pacing import Closed, Stopped
 from wane._prune.sql_outbox import emit
 from wane._prune.sweep import Outcome
 from wane._rules.rows import rows_of
@@ -45,8 +46,6 @@ from wane._rules.selection import BoundFollower, Selection
 from wane.errors import ArchiveError, Locked, PlanError, StoreError, TimedOut, WaneError, WrongArgument
 from wane.events import ArchiveMaintained, Listener, RowsRestored, hard_deleted, ignore_event
 
-_MOST_TRIES = 40
-_WAIT_SECONDS = 0.25
 _SHOWN = 20
 _CHANGED = "another row got its key meanwhile, or it left the archive"
 
@@ -168,13 +167,12 @@ class DatabaseTier:
             return
         keep = next(one.keep for one in self.contract.archive if one.table == table.name)
         assert not isinstance(keep, Forever)
-        audit = AuditEntry(
-            kind="archive_expire",
-            table=name,
-            actor=self.actor,
-            inputs={"keep": format_duration(keep), "tier": "database"},
-            counts={},
-            executed_at=self.store.now(),
+        audit = AuditEntry.begun(
+            "archive_expire",
+            name,
+            self.actor,
+            {"keep": format_duration(keep), "tier": "database"},
+            self.store.now(),
             run=f"expire-{uuid.uuid4().hex[:8]}",
             cutoff=cutoff,
         )
@@ -227,20 +225,10 @@ class DatabaseTier:
 
     def _paced(self, batches: Batches, work: Callable[[], dict[str, int]]) -> dict[str, int]:
         """Run a batch, smaller if rows are locked or it takes too long, and pause."""
-        tries = 0
-        while True:
-            require_running(self.stop)
-            try:
-                counts = work()
-            except (Locked, TimedOut) as problem:
-                tries += 1
-                if tries > _MOST_TRIES:
-                    raise
-                batches.slow_down(problem, _WAIT_SECONDS)
-                continue
-            batches.adapt()
-            batches.pause()
-            return counts
+        counts = batches.attempt(work)
+        batches.adapt()
+        batches.pause()
+        return counts
 
     # Restoring
 
@@ -366,31 +354,36 @@ class _TierRestore:
         hold = None
         if until is not None:
             hold = Hold(qualified(self.selection.table), None, "restored from the archive", self.tier.actor, now, until)
-        audit = AuditEntry(
-            kind="restore",
-            table=self.name,
-            actor=self.tier.actor,
-            inputs={**inputs, "on_conflict": on_conflict.value, "tier": "database"},
-            counts={},
-            executed_at=now,
+        audit = AuditEntry.begun(
+            "restore",
+            self.name,
+            self.tier.actor,
+            {**inputs, "on_conflict": on_conflict.value, "tier": "database"},
+            now,
             run=f"restore-{uuid.uuid4().hex[:8]}",
         )
         batches = Batches(
             self.tier.store, self.tier._pace(), audit, lambda one: one.now(), self.tier.stop, durable=True
         )
-        for month in self.months:
-            self._month(batches, month, hold)
+        stopped = False
+        try:
+            for month in self.months:
+                self._month(batches, month, hold)
+        except Stopped:
+            stopped = True
         if batches.audit.id is None:
             with batches.open() as batch:
                 batch.record({self.name: 0})
         restored = {**dict.fromkeys(chosen, 0), **batches.audit.counts}
         staying = [*self.kept, *staying]
-        kept = max(stay + len(self.kept), chosen[self.name] - restored[self.name])
-        if kept > stay + len(self.kept):
+        kept, left = stay + len(self.kept), chosen[self.name] - restored[self.name]
+        if left > kept and not stopped:
+            kept = left
             staying.append(("", _CHANGED))
         number = batches.audit.id or 0
         self.tier.listener(RowsRestored(self.name, number, None, restored, 0, 0, kept))
-        return Restored(self.name, None, None, chosen, restored, 0, 0, kept, tuple(staying[:_SHOWN]), until)
+        shown = tuple(staying[:_SHOWN])
+        return Restored(self.name, None, None, chosen, restored, 0, 0, kept, shown, until, stopped=stopped)
 
     def _tables(self) -> list[TableInfo]:
         with self.tier.store.snapshot() as transaction:
