@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+import wane
 from archive.cold import CONTRACT, cold_keeper, conserve, events, insert_events
+from archive.inline import InlineExecutor
 from archive.object_server import ObjectServer
 from archive.test_expire import EXPIRING, GOING, ROWS, old_events, reads
 from archive.test_full_disk import all_rows
@@ -24,6 +30,8 @@ from servers import Database, SqliteDatabase
 from wane._archive.delta.cold_table import ColdTable, folder_of
 from wane._archive.delta.object_store import ObjectPath
 from wane._archive.maintenance import tidy
+from wane._archive.pipeline.unique import copied_twice
+from wane._archive.pipeline.verify import FileJob
 from wane._archive.spark.session import session
 from wane._keeper import open_keeper
 from wane._leases import Lease
@@ -245,6 +253,39 @@ def test_an_object_that_was_written_by_half_is_never_proof(
         conserve(cold, ever, done=True)
         cut()
         assert any(proof.problems for proof in cold.keeper.archive.verify())
+
+
+def test_keys_of_objects_are_compared_by_the_archives_own_client(
+    server: ObjectServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(number: int, keys: list[str]) -> FileJob:
+        path = ObjectPath.read(f"{url}/{number}.parquet")
+        with path.open("xb") as sink:
+            pq.write_table(pa.table({"_key": pa.array(keys, pa.string())}), sink)
+        return FileJob(number, 0, str(path), len(keys), [])
+
+    files = [written(0, ["a", "b"]), written(1, ["c", "a"])]
+    assert copied_twice(InlineExecutor(), files) == (0, "a")
+    with server.refusing(), pytest.raises(ArchiveError, match=rf"{url}/0\.parquet cannot be read: ") as refused:
+        copied_twice(InlineExecutor(), files)
+    assert "check the bucket, the credentials in the environment and the network" in str(refused.value)
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    azure = [replace(file, path=file.path.replace("s3://", "az://")) for file in files]
+    with pytest.raises(ArchiveError, match="AZURE_STORAGE_ACCOUNT_NAME is not set"):
+        copied_twice(InlineExecutor(), azure)
+
+
+def test_every_file_of_an_archive_is_read_through_its_path() -> None:
+    """Arrow would open a URL with a client of its own, without the archive's timeouts, attempts and messages."""
+    sources = (Path(wane.__file__).parent / "_archive").rglob("*.py")
+    opened = [
+        (path.name, line.strip())
+        for path in sources
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\bpq\.(ParquetFile|read_\w+)\(", line)
+    ]
+    assert len(opened) > 10
+    assert [one for one in opened if not re.search(r"\bpq\.\w+\(source\(", one[1])] == []
 
 
 def test_racing_writers_all_commit_and_each_once(server: ObjectServer, url: str) -> None:
