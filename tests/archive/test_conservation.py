@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from archive.cluster import cluster, connect_server, environment
+from archive.cluster import cluster, connect_server, spark_of
 from archive.cold import Cold, cold_keeper
 from archive.inline import InlineExecutor, without_spark
 from archive.object_server import ObjectServer
@@ -128,16 +128,7 @@ def test_every_row_is_hot_or_cold_if_tasks_run_on_a_cluster(
     postgres_database: PostgresDatabase, tmp_path: Path, server: ObjectServer
 ) -> None:
     with cluster(tmp_path, 2, {**server.environment, "WANE_TASK_URL": postgres_database.url}) as master:
-        spark = f"""
-            master = "{master}"
-            url_variable = "WANE_TASK_URL"
-            [spark.settings]
-            "spark.archives" = "{environment(tmp_path)}#env"
-            "spark.pyspark.python" = "./env/bin/python"
-            "spark.driver.host" = "127.0.0.1"
-            "spark.executor.memory" = "512m"
-        """
-        conserve_elsewhere(postgres_database, tmp_path, server, spark)
+        conserve_elsewhere(postgres_database, tmp_path, server, spark_of(master, tmp_path))
 
 
 @pytest.mark.cluster

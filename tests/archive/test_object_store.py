@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable
 
 import wane
-from archive.cold import CONTRACT, cold_keeper, conserve, events, insert_events
+from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_events
 from archive.inline import InlineExecutor
 from archive.object_server import ObjectServer
 from archive.test_expire import EXPIRING, GOING, ROWS, old_events, reads
@@ -130,17 +130,68 @@ def test_a_sweep_that_was_killed_at_any_step_is_finished_in_a_bucket(
 ) -> None:
     events(database, 20)
     ever = all_rows(database)
-    tests = Path(__file__).parent.parent
     with cold_keeper(database, tmp_path, server=server, url=url) as cold:
-        command = [sys.executable, "-m", "archive.killed_writer", str(tmp_path), state]
-        killed = subprocess.run(command, cwd=tests, env={**os.environ, "PYTHONPATH": str(tests)}, check=False)
-        assert killed.returncode == -signal.SIGKILL
+        kill_in(cold, state)
         conserve(cold, ever, done=False)
-        lease = cold.keeper.store.dialect.own_table("lease")
-        database.execute(f"UPDATE {lease} SET until = '2020-01-01T00:00:00.000000Z'")
+        end_leases(cold)
         assert cold.one().outcome is Outcome.DONE
         conserve(cold, ever, done=True)
         assert len(cold.cold()) == 20
+
+
+def kill_in(cold: Cold, step: str) -> None:
+    tests = Path(__file__).parent.parent
+    command = [sys.executable, "-m", "archive.killed_writer", str(cold.folder), step]
+    killed = subprocess.run(command, cwd=tests, env={**os.environ, "PYTHONPATH": str(tests)}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+
+def end_leases(cold: Cold) -> None:
+    """Let the next process begin at once."""
+    lease = cold.keeper.store.dialect.own_table("lease")
+    cold.database.execute(f"UPDATE {lease} SET until = '2020-01-01T00:00:00.000000Z'")
+
+
+@pytest.mark.crash
+@pytest.mark.sampled
+@pytest.mark.parametrize("step", ["expire begin", "expire replace", "expire replaced", "expire end"])
+def test_an_expiry_that_was_killed_at_any_step_is_finished_in_a_bucket(
+    database: Database, tmp_path: Path, server: ObjectServer, url: str, step: str
+) -> None:
+    old_events(database)
+    left = set(range(1, ROWS + 1)) - GOING
+    with cold_keeper(database, tmp_path, EXPIRING, server=server, url=url) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        kill_in(cold, step)
+        assert left <= set(cold.cold())
+        end_leases(cold)
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.DONE, done.message
+        assert (set(cold.cold()), cold.cold("event_read")) == (left, reads(left))
+        counts = [entry.counts for entry in cold.keeper.audit(kind="archive_expire")]
+        assert sum(one["event"] for one in counts) == len(GOING), "it is recorded once"
+        assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
+
+
+@pytest.mark.crash
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "step", ["restore plan", "restore insert", "restore progress", "restore remove", "restore removed"]
+)
+def test_a_restore_that_was_killed_at_any_step_is_finished_in_a_bucket(
+    database: Database, tmp_path: Path, server: ObjectServer, url: str, step: str
+) -> None:
+    events(database, 40)
+    ever = all_rows(database)
+    with cold_keeper(database, tmp_path, server=server, url=url) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        kill_in(cold, step)
+        conserve(cold, ever, done=False)
+        end_leases(cold)
+        cold.keeper.archive.restore("event", where="id < 30", on_conflict="skip")
+        conserve(cold, ever, done=True)
+        assert cold.cold() == list(range(30, 41))
+        assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
 
 
 @pytest.mark.sampled("sqlite-commits-unanswered", "postgres-put")
