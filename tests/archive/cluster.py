@@ -132,3 +132,16 @@ def environment(folder: Path) -> Path:
         for one in inside.iterdir():
             packed.add(one, one.name)
     return archive
+
+
+def spark_of(master: str, folder: Path) -> str:
+    """The settings of a contract whose tasks run on a cluster, in an environment that is shipped there; the end of its section `spark`."""
+    return f"""
+master = "{master}"
+url_variable = "WANE_TASK_URL"
+[spark.settings]
+"spark.archives" = "{environment(folder)}#env"
+"spark.pyspark.python" = "./env/bin/python"
+"spark.driver.host" = "127.0.0.1"
+"spark.executor.memory" = "512m"
+"""

@@ -1,108 +1,138 @@
 """Conservation, by a second engine: hot rows and archived rows together are every row that the application has, value by value.
 
-DuckDB compares both multisets (`EXCEPT ALL`, both ways) after every step of a row's life, so that a row that is lost, twice, or changed on
-its way shows, whatever Wane itself counts.
+The same life and the same races (`archive.oracle`) in a folder and in a bucket; with tasks in this process, on a Spark of its own, on a cluster,
+and over Spark Connect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pyarrow as pa
 import pytest
 
-from archive.cold import NOW_MS, Cold, cold_keeper, events, insert_events
-from servers import Database
-from wane._prune.sweep import Outcome
+from archive.cluster import cluster, connect_server, spark_of
+from archive.cold import Cold, cold_keeper
+from archive.inline import InlineExecutor, without_spark
+from archive.object_server import ObjectServer
+from archive.oracle import KINDS, Application, Kind, live, race
+from archive.test_plain_rows import one_by_one
+from servers import Database, PostgresDatabase
+from wane._archive.spark.session import session
+from wane._contract.settings import SparkSettings
 
-ROWS = 130
-SHAPES = {
-    "event": {
-        "id": pa.int64(),
-        "status": pa.string(),
-        "at_ms": pa.int64(),
-        "body": pa.string(),
-        "amount": pa.float64(),
-    },
-    "event_read": {"id": pa.int64(), "event_id": pa.int64(), "who": pa.string()},
-}
+FOLDER, BUCKET = "folder", "bucket"
 
 
-def table_of(name: str, rows: list[Any]) -> pa.Table:
-    shape = SHAPES[name]
-    columns = [[row[number] for row in rows] for number in range(len(shape))]
-    numbers = ([None if value is None else float(value) for value in column] for column in columns[4:])
-    return pa.table([*columns[:4], *numbers], schema=pa.schema(shape.items()))
+@pytest.fixture(params=[FOLDER, BUCKET])
+def server_of(request: pytest.FixtureRequest) -> ObjectServer | None:
+    """The object store that the archive is in; None if it is in a folder."""
+    return request.getfixturevalue("server") if request.param == BUCKET else None
 
 
-def sql(text: str, **tables: pa.Table) -> pa.Table:
-    with duckdb.connect() as engine:
-        for name, table in tables.items():
-            engine.register(name, table)
-        return engine.sql(text).to_arrow_table()
+@contextmanager
+def keeping(database: Database, folder: Path, kind: Kind, server: ObjectServer | None) -> Iterator[Cold]:
+    kind.create(database)
+    url = "" if server is None else f"{server.bucket()}/cold"
+    with cold_keeper(database, folder, kind.contract, server=server, url=url) as cold:
+        yield cold
 
 
-class Oracle:
-    """What the application has written."""
-
-    def __init__(self, cold: Cold) -> None:
-        self.cold = cold
-        self.ever = {name: self.hot(name) for name in SHAPES}
-
-    def hot(self, name: str) -> pa.Table:
-        return table_of(name, self.cold.database.query(f"SELECT {', '.join(SHAPES[name])} FROM {name}"))
-
-    def changing(self, change: Callable[[], object]) -> None:
-        """Let the application change hot rows."""
-        before = {name: self.hot(name) for name in SHAPES}
-        change()
-        for name, was in before.items():
-            left = "SELECT * FROM ever EXCEPT ALL SELECT * FROM was"
-            given = {"ever": self.ever[name], "was": was, "now": self.hot(name)}
-            self.ever[name] = sql(f"({left}) UNION ALL SELECT * FROM now", **given)
-
-    def run(self, statement: str) -> None:
-        self.changing(lambda: self.cold.database.execute(statement))
-
-    def compare(self) -> None:
-        for name, shape in SHAPES.items():
-            cold = table_of(name, [[row[column] for column in shape] for row in self.cold.archived(name)])
-            given = {"ever": self.ever[name], "hot": self.hot(name), "cold": cold}
-            here = "(SELECT * FROM hot UNION ALL SELECT * FROM cold)"
-            lost = sql(f"SELECT * FROM ever EXCEPT ALL {here}", **given)
-            extra = sql(f"{here} EXCEPT ALL SELECT * FROM ever", **given)
-            assert (lost.to_pylist(), extra.to_pylist()) == ([], []), name
+@pytest.mark.sampled("sqlite-folder-plain", "postgres-folder-followers")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_row_is_hot_or_cold_while_the_application_changes_it(
+    database: Database, tmp_path: Path, server_of: ObjectServer | None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = one_by_one(monkeypatch)
+    with keeping(database, tmp_path, KINDS[kind], server_of) as cold:
+        live(cold, KINDS[kind], frames=False)
+        evicted = sum(entry.counts["event"] for entry in cold.keeper.audit(kind="archive"))
+    by_range = evicted - sum(checked)
+    assert (by_range > 0) is (not KINDS[kind].follows), "plain rows leave by their range, but for what differs"
 
 
-def test_every_row_is_hot_or_cold_while_the_application_changes_it(database: Database, tmp_path: Path) -> None:
-    live(database, tmp_path)
+@pytest.mark.sampled("sqlite-bucket-plain", "postgres-folder-plain")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_row_is_hot_or_cold_while_everything_changes_all_the_time(
+    database: Database, tmp_path: Path, server_of: ObjectServer | None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The application works between any two tasks; beside them on PostgreSQL only, because SQLite's driver for Arrow ends the locks of others in
+    its process."""
+    acts: list[Callable[[], None]] = []
+
+    class Disturbed(InlineExecutor):
+        def run(self, task: Any, count: int, progress: object = None) -> Iterator[str]:
+            for answer in super().run(task, count):
+                for act in acts:
+                    act()
+                yield answer
+
+    @contextmanager
+    def working(application: Application) -> Iterator[None]:
+        acts.append(application.change_any)
+        with application.working() if database.store == "postgres" else nullcontext():
+            yield
+        acts.clear()
+
+    without_spark(monkeypatch, Disturbed)
+    with keeping(database, tmp_path, KINDS[kind], server_of) as cold:
+        race(cold, KINDS[kind], working=working)
 
 
-@pytest.mark.frames_on_spark
+@pytest.mark.on_spark
 @pytest.mark.sampled
-def test_every_row_is_hot_or_cold_when_its_file_is_written_anew(database: Database, tmp_path: Path) -> None:
-    live(database, tmp_path, compact=True)
+@pytest.mark.parametrize("scenario", [live, race])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_row_is_hot_or_cold_if_tasks_run_on_spark(
+    database: Database,
+    tmp_path: Path,
+    server_of: ObjectServer | None,
+    kind: str,
+    scenario: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if server_of is not None:  # Spark may run already; a process that begins it passes its own environment on.
+        monkeypatch.setattr(session(SparkSettings()).sparkContext, "environment", dict(server_of.environment))
+    with keeping(database, tmp_path, KINDS[kind], server_of) as cold:
+        options = {"frames": True} if scenario is live else {}
+        scenario(cold, KINDS[kind], **options)
 
 
-def live(database: Database, tmp_path: Path, *, compact: bool = False) -> None:
-    events(database, ROWS)
-    with cold_keeper(database, tmp_path) as cold:
-        oracle = Oracle(cold)
-        # The application goes on between the copy and the eviction, and between two batches of it.
-        cold.at["committed"] = lambda: oracle.run("UPDATE event SET body = 'changed' WHERE id IN (5, 70)")
-        cold.at["batch"] = lambda: oracle.run(f"UPDATE event SET at_ms = {NOW_MS} WHERE id = 120")
-        done = cold.one()
-        assert (done.outcome, done.stale) == (Outcome.DONE, 3), done.message
-        oracle.compare()
-        assert cold.keeper.archive.restore("event", keys=[{"id": 9}, {"id": 44}]).restored["event"] == 2
-        oracle.compare()
-        oracle.run("UPDATE event SET body = 'back' WHERE id = 9")
-        oracle.changing(lambda: insert_events(database, range(1_001, 1_011)))
-        assert cold.one().archived["event"] == 12, "ten that are new, and two that had changed"
-        oracle.compare()
-        if compact:
-            assert {one.outcome for one in cold.keeper.archive.compact()} == {Outcome.DONE}
-            oracle.compare()
+def conserve_elsewhere(database: Database, folder: Path, server: ObjectServer, spark: str) -> None:
+    """Run every scenario in a process of its own, because a process has one Spark."""
+    (folder / "spark.toml").write_text(spark)
+    where = {FOLDER: "", BUCKET: server.bucket()}
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "archive.elsewhere", str(folder), database.url, json.dumps(where), server.address],
+        cwd=tests,
+        env={**os.environ, "PYTHONPATH": str(tests)},
+        capture_output=True,
+        text=True,
+        timeout=2000,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) == 2 * 2 * len(KINDS)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(2400)
+def test_every_row_is_hot_or_cold_if_tasks_run_on_a_cluster(
+    postgres_database: PostgresDatabase, tmp_path: Path, server: ObjectServer
+) -> None:
+    with cluster(tmp_path, 2, {**server.environment, "WANE_TASK_URL": postgres_database.url}) as master:
+        conserve_elsewhere(postgres_database, tmp_path, server, spark_of(master, tmp_path))
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(2400)
+def test_every_row_is_hot_or_cold_over_spark_connect(database: Database, tmp_path: Path, server: ObjectServer) -> None:
+    with connect_server(tmp_path) as remote:
+        conserve_elsewhere(database, tmp_path, server, f'remote = "{remote}"\n')

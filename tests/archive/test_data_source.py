@@ -10,11 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, LessThanOrEqual, Not
 from pyspark.sql.types import LongType, StringType, StructType
 
 from archive.cold import Cold, cold_keeper, events
-from servers import SqliteDatabase
+from servers import Database, SqliteDatabase
 from wane._archive.spark.session import session
 from wane.contrib.spark import ColdSource, _ColdReader, _value, register
 from wane.errors import Unproven, WrongArgument
@@ -86,19 +88,49 @@ def test_a_source_without_a_path_is_refused() -> None:
 
 
 @pytest.mark.on_spark
-def test_a_job_reads_the_archive_as_the_page_shows(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
-    events(sqlite_database, 200)
-    with cold_keeper(sqlite_database, tmp_path) as cold:
+def test_a_job_reads_the_archive_and_writes_as_the_page_shows(database: Database, tmp_path: Path) -> None:
+    events(database, 200)
+    with cold_keeper(database, tmp_path) as cold:
         cold.one()
         archived = cold.archived()
         spark = session(cold.keeper.contract.spark)
-    [code, *_] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    read, write, *_ = re.findall(
+        r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     [(month, _)] = Counter(row["_month"] for row in archived if row["id"] >= 100).most_common(1)
-    code = code.replace("archive/event_outbox", str(tmp_path / "cold" / "event")).replace("2026-01", month)
+    read = read.replace("archive/event_outbox", str(tmp_path / "cold" / "event")).replace("2026-01", month)
     seen: dict[str, Any] = {"spark": spark}
-    exec(code, seen)
+    exec(read, seen)
     assert "register" in seen
     assert register is seen["register"]
-    wanted = sorted((row["id"], row["body"]) for row in archived if row["_month"] == month and row["id"] >= 100)
-    assert [tuple(row) for row in seen["january"]] == wanted
+    wanted = sorted((row["id"], row["body"]) for row in archived if row["_month"] == month)
+    assert [tuple(row) for row in seen["january"]] == [row for row in wanted if row[0] >= 100]
     assert set(seen["events"].columns) == set(archived[0])
+    report = tmp_path / "reports" / "january"
+    write = write.replace("2026-01'", f"{month}'").replace("reports/january", str(report))
+    for _ in range(2):  # A job that is repeated under its number adds nothing.
+        exec(write, seen)
+        made = DeltaTable(str(report)).to_pyarrow_table().to_pylist()
+        assert sorted((row["id"], row["body"]) for row in made) == wanted
+
+
+@pytest.mark.on_spark
+def test_spark_passes_filters_on_and_files_that_cannot_match_are_not_opened(database: Database, tmp_path: Path) -> None:
+    events(database, 200)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        made = reader(cold, EqualTo(("id",), 7))
+        [partition] = made.partitions()
+        spark = session(cold.keeper.contract.spark)
+        for other in reader(cold).partitions():
+            if other != partition:
+                Path(other.file).unlink()
+        register(spark)
+
+        def found(where: str) -> list[int]:
+            read = spark.read.format("wane_cold").load(str(cold.folder / "cold" / "event"))
+            return sorted(row.id for row in read.where(where).collect())
+
+        assert found("id = 7 AND length(body) > 0") == found("id IN (7) AND _month > '2000-01'") == [7]
+        with pytest.raises(PySparkException, match="cannot be trusted"):
+            found("length(body) > 0")

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from archive.cold import OLD_MS, STAYING, archived
 from archive.fleet import Ships, ships
 from cli.running import Result
 from servers import Database
 from wane._archive.spark import executor
+from wane._archive.spark.session import session
 from wane._cli import main
 from wane._contract.settings import SparkSettings
 from wane._keeper import Keeper
@@ -56,6 +58,20 @@ def test_every_member_is_archived_and_reports_under_its_name(fleet: Ships) -> No
     assert [(one.done, one.of, one.unit) for one in fleet.progress if isinstance(one, WorkProgressed)] == [
         (number, 3, "member") for number in (1, 2, 3)
     ]
+
+
+@pytest.mark.on_spark
+def test_members_are_archived_in_one_spark_application(fleet: Ships) -> None:
+    context = session(SparkSettings()).sparkContext
+    scheduler = context._jsc.sc().dagScheduler()
+    jobs = scheduler.numTotalJobs()
+    done = fleet.run()
+    for name, one in done.items():
+        assert one.result is not None
+        assert one.result.rules[0].archived == {"event": 6, "event_read": 6}
+        assert (fleet.hot(name), copies(fleet, name)) == (STAYING, [1, 2, 3, 4, 5, 6])
+    assert SparkContext._active_spark_context is context
+    assert scheduler.numTotalJobs() - jobs >= 2 * len(done), "each member copied and read back on this Spark"
 
 
 def test_a_member_that_fails_does_not_fail_others(fleet: Ships) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, IsNull, Not
 
 from archive.cold import cold_keeper, events
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._archive.spark.session import session
 from wane._contract.settings import SparkSettings
-from wane.contrib.spark import HotSource, _HotReader, hot_snapshot
+from wane.contrib.spark import HotSource, _HotReader, hot_snapshot, register
 from wane.errors import UnknownRule, UnknownTable, WrongArgument
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "read-with-spark.md"
@@ -134,9 +135,9 @@ def test_options_that_ask_for_nothing_are_refused(
 
 
 @pytest.mark.on_spark
-def test_a_job_reads_hot_rows_as_the_page_shows(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
-    events(postgres_database, ROWS)
-    with cold_keeper(postgres_database, tmp_path):
+def test_a_job_reads_hot_rows_as_the_page_shows(database: Database, tmp_path: Path) -> None:
+    events(database, ROWS)
+    with cold_keeper(database, tmp_path):
         pass
     spark = session(SparkSettings())
     [*_, code] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -146,3 +147,24 @@ def test_a_job_reads_hot_rows_as_the_page_shows(postgres_database: PostgresDatab
     [[month, count], *_] = seen["months"]
     assert (len(month), sum(rows for _, rows in seen["months"])) == (7, ROWS - 49)
     assert count > 0
+
+
+@pytest.mark.on_spark
+def test_spark_passes_filters_on_and_the_database_skips_what_they_exclude(database: Database, tmp_path: Path) -> None:
+    """A value that the archive could not store is an error as soon as its row is read."""
+    with held(database, tmp_path):
+        pass
+    unstorable = "9007199254740993" if database.store == "sqlite" else "'NaN'"
+    database.execute(f"UPDATE event SET amount = {unstorable} WHERE id = 50")
+    spark = session(SparkSettings())
+    register(spark)
+    with hot_snapshot(tmp_path / "wane.toml") as snapshot:
+
+        def found(where: str) -> list[int]:
+            read = spark.read.format("wane_hot").options(**snapshot).option("table", "event").load()
+            return sorted(row.id for row in read.where(where).collect())
+
+        assert found("id IN (7, 8) AND length(body) > 0") == [7, 8]
+        assert found("id > 98 AND status = 'done'") == [99, 100]
+        with pytest.raises(PySparkException, match="has a value in amount that"):
+            found("length(body) > 0 AND pmod(id, 50) = 1")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from archive.cold import CONTRACT, cold_keeper, conserve, events, insert_events
+import wane
+from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_events
+from archive.inline import InlineExecutor
 from archive.object_server import ObjectServer
 from archive.test_expire import EXPIRING, GOING, ROWS, old_events, reads
 from archive.test_full_disk import all_rows
@@ -24,6 +30,8 @@ from servers import Database, SqliteDatabase
 from wane._archive.delta.cold_table import ColdTable, folder_of
 from wane._archive.delta.object_store import ObjectPath
 from wane._archive.maintenance import tidy
+from wane._archive.pipeline.unique import copied_twice
+from wane._archive.pipeline.verify import FileJob
 from wane._archive.spark.session import session
 from wane._keeper import open_keeper
 from wane._leases import Lease
@@ -122,17 +130,68 @@ def test_a_sweep_that_was_killed_at_any_step_is_finished_in_a_bucket(
 ) -> None:
     events(database, 20)
     ever = all_rows(database)
-    tests = Path(__file__).parent.parent
     with cold_keeper(database, tmp_path, server=server, url=url) as cold:
-        command = [sys.executable, "-m", "archive.killed_writer", str(tmp_path), state]
-        killed = subprocess.run(command, cwd=tests, env={**os.environ, "PYTHONPATH": str(tests)}, check=False)
-        assert killed.returncode == -signal.SIGKILL
+        kill_in(cold, state)
         conserve(cold, ever, done=False)
-        lease = cold.keeper.store.dialect.own_table("lease")
-        database.execute(f"UPDATE {lease} SET until = '2020-01-01T00:00:00.000000Z'")
+        end_leases(cold)
         assert cold.one().outcome is Outcome.DONE
         conserve(cold, ever, done=True)
         assert len(cold.cold()) == 20
+
+
+def kill_in(cold: Cold, step: str) -> None:
+    tests = Path(__file__).parent.parent
+    command = [sys.executable, "-m", "archive.killed_writer", str(cold.folder), step]
+    killed = subprocess.run(command, cwd=tests, env={**os.environ, "PYTHONPATH": str(tests)}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+
+def end_leases(cold: Cold) -> None:
+    """Let the next process begin at once."""
+    lease = cold.keeper.store.dialect.own_table("lease")
+    cold.database.execute(f"UPDATE {lease} SET until = '2020-01-01T00:00:00.000000Z'")
+
+
+@pytest.mark.crash
+@pytest.mark.sampled
+@pytest.mark.parametrize("step", ["expire begin", "expire replace", "expire replaced", "expire end"])
+def test_an_expiry_that_was_killed_at_any_step_is_finished_in_a_bucket(
+    database: Database, tmp_path: Path, server: ObjectServer, url: str, step: str
+) -> None:
+    old_events(database)
+    left = set(range(1, ROWS + 1)) - GOING
+    with cold_keeper(database, tmp_path, EXPIRING, server=server, url=url) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        kill_in(cold, step)
+        assert left <= set(cold.cold())
+        end_leases(cold)
+        [done] = cold.keeper.archive.expire()
+        assert done.outcome is Outcome.DONE, done.message
+        assert (set(cold.cold()), cold.cold("event_read")) == (left, reads(left))
+        counts = [entry.counts for entry in cold.keeper.audit(kind="archive_expire")]
+        assert sum(one["event"] for one in counts) == len(GOING), "it is recorded once"
+        assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
+
+
+@pytest.mark.crash
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "step", ["restore plan", "restore insert", "restore progress", "restore remove", "restore removed"]
+)
+def test_a_restore_that_was_killed_at_any_step_is_finished_in_a_bucket(
+    database: Database, tmp_path: Path, server: ObjectServer, url: str, step: str
+) -> None:
+    events(database, 40)
+    ever = all_rows(database)
+    with cold_keeper(database, tmp_path, server=server, url=url) as cold:
+        assert cold.one().outcome is Outcome.DONE
+        kill_in(cold, step)
+        conserve(cold, ever, done=False)
+        end_leases(cold)
+        cold.keeper.archive.restore("event", where="id < 30", on_conflict="skip")
+        conserve(cold, ever, done=True)
+        assert cold.cold() == list(range(30, 41))
+        assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
 
 
 @pytest.mark.sampled("sqlite-commits-unanswered", "postgres-put")
@@ -245,6 +304,39 @@ def test_an_object_that_was_written_by_half_is_never_proof(
         conserve(cold, ever, done=True)
         cut()
         assert any(proof.problems for proof in cold.keeper.archive.verify())
+
+
+def test_keys_of_objects_are_compared_by_the_archives_own_client(
+    server: ObjectServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(number: int, keys: list[str]) -> FileJob:
+        path = ObjectPath.read(f"{url}/{number}.parquet")
+        with path.open("xb") as sink:
+            pq.write_table(pa.table({"_key": pa.array(keys, pa.string())}), sink)
+        return FileJob(number, 0, str(path), len(keys), [])
+
+    files = [written(0, ["a", "b"]), written(1, ["c", "a"])]
+    assert copied_twice(InlineExecutor(), files) == (0, "a")
+    with server.refusing(), pytest.raises(ArchiveError, match=rf"{url}/0\.parquet cannot be read: ") as refused:
+        copied_twice(InlineExecutor(), files)
+    assert "check the bucket, the credentials in the environment and the network" in str(refused.value)
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    azure = [replace(file, path=file.path.replace("s3://", "az://")) for file in files]
+    with pytest.raises(ArchiveError, match="AZURE_STORAGE_ACCOUNT_NAME is not set"):
+        copied_twice(InlineExecutor(), azure)
+
+
+def test_every_file_of_an_archive_is_read_through_its_path() -> None:
+    """Arrow would open a URL with a client of its own, without the archive's timeouts, attempts and messages."""
+    sources = (Path(wane.__file__).parent / "_archive").rglob("*.py")
+    opened = [
+        (path.name, line.strip())
+        for path in sources
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\bpq\.(ParquetFile|read_\w+)\(", line)
+    ]
+    assert len(opened) > 10
+    assert [one for one in opened if not re.search(r"\bpq\.\w+\(source\(", one[1])] == []
 
 
 def test_racing_writers_all_commit_and_each_once(server: ObjectServer, url: str) -> None:

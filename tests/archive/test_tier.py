@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from wane._archive.tier.tier import _TierRestore
 from wane._cli import app
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError, WrongArgument
-from wane.events import ArchiveMaintained, RowsRestored
+from wane.events import ArchiveMaintained, HardDeleted, RowsRestored
 
 KEEP = SHELVED.replace('keep = "forever"', 'keep = "199d"')
 """Rows are archived after 90 days; the oldest of `events` are 200 days old, and each is an hour younger than the one before."""
@@ -72,6 +73,46 @@ def test_rows_older_than_keep_expire_in_batches_with_what_left_with_them(
         assert entries[0].counts == {name: sum(months.values()) for name, months in done.rows.items()}
         assert set(entries[-1].counts.values()) == {0}, "one that took nothing is recorded too"
         assert [one.rows for one in cold.events if isinstance(one, ArchiveMaintained)][-1] == entries[0].counts
+
+
+OUTBOX = """
+[events]
+outbox = {{ table = "outbox", columns = {{ id = "{{uuid}}", kind = "{{name}}", rows = "{{rows}}", body = "{{payload}}" }} }}
+[excused]
+outbox = {{ elsewhere = "the application reads it" }}
+"""
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["written", "refused"])
+def test_rows_that_expire_are_written_to_the_applications_outbox_or_stay(
+    database: PostgresDatabase, tmp_path: Path, refused: bool
+) -> None:
+    check = "CHECK (kind NOT LIKE '%event_read_hard_deleted')" if refused else ""
+    database.execute(f"CREATE TABLE outbox (id text PRIMARY KEY, kind text NOT NULL {check}, rows bigint, body text)")
+    events(database, 60)
+    with cold_keeper(database, tmp_path, KEEP + OUTBOX) as cold:
+        sweep(cold)
+        before = everything(shelved(database))
+        database.execute("DELETE FROM outbox")
+        [done] = cold.keeper.archive.expire("event")
+        written = database.query("SELECT kind, rows, body FROM outbox")
+        if refused:
+            assert (done.outcome, written) == (Outcome.FAILED, [])
+            assert "cannot be written to outbox" in done.message
+            assert everything(shelved(database)) == before, "no row goes without its event"
+            return
+        assert done.outcome is Outcome.DONE, done.message
+        gone = {name: sum(months.values()) for name, months in done.rows.items()}
+        reported = dict.fromkeys(gone, 0)
+        [entry] = cold.keeper.audit(kind="archive_expire")
+        for kind, rows, body in written:
+            name = json.loads(body)["table"]
+            assert (kind, json.loads(body)["audit"]) == (f"system/{name}_hard_deleted", entry.id)
+            reported[name] += rows
+        assert reported == gone == entry.counts
+        assert gone["event"] == len(before) - len(everything(shelved(database))) > 0
+        deleted = [(one.table, one.rows) for one in cold.events if isinstance(one, HardDeleted)]
+        assert dict(deleted) == gone
 
 
 def test_a_held_row_and_the_row_of_a_held_follower_do_not_expire(database: PostgresDatabase, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from archive.inline import ForkedExecutor, fork
 from crash.launcher import Steps
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.journal import Journal
-from wane._archive.pipeline import evict, sweep
+from wane._archive.pipeline import evict, evictors, range_take, sweep
 from wane._archive.spark import executor
 from wane._contract.load import load_contract
 from wane._db.postgres.store import PostgresStore
@@ -33,6 +33,8 @@ from wane._prune.sweep import Outcome
 
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=30, least_batch=30, most_batch=30)
 CHANGE_SECONDS = 0.2
+EVICTOR_ROWS = 10
+"""So few copies are worth a task, which those of rules without followers and guards have on PostgreSQL."""
 
 
 STEPS = {
@@ -58,8 +60,25 @@ def forking(steps: Steps) -> type[ForkedExecutor]:
     return Stepping
 
 
+def taking(steps: Steps, kind: type[range_take.RangeTake]) -> None:
+    """Let what takes rows by their range report a step before its statement, and one when it has taken exactly the copies."""
+    compare = kind.same
+    steps.before(kind, "statement", "take range")
+
+    def same(this: range_take.RangeTake, *arguments: Any) -> bool:
+        found = compare(this, *arguments)
+        if found:
+            steps.enter("took range")
+        return found
+
+    kind.same = same  # type: ignore[method-assign,assignment]
+
+
 def hook(steps: Steps) -> None:
     executor.default = forking(steps)
+    evictors.ROWS_EACH = EVICTOR_ROWS
+    for kind in (range_take._Sums, range_take._Pairs, range_take._Values):
+        taking(steps, kind)
     steps.function(sweep, "cut", "cut")
     steps.function(evict, "evict", "evict")
     steps.function(sweep, "remove_copies", "remove")
@@ -115,6 +134,7 @@ def main(contract: str, log: str, hook: Callable[[Steps], None] = hook, work: Ca
         seed, _, target = line.strip().partition(" ")
         child = os.fork()
         if child == 0:
+            os.setpgid(0, 0)  # So that it can be killed with its tasks.
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             steps = Steps(file, random.Random(int(seed)), target)
             code = 1

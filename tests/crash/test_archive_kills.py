@@ -22,7 +22,9 @@ from typing import Any
 
 import pytest
 
-from archive.cold import CONTRACT, STAYING, archived, events, insert_events
+from archive.cold import CONTRACT, STAYING, archived, events
+from archive.oracle import KINDS, Kind
+from archive.test_plain_rows import PLAIN
 from crash.test_kills import await_silence
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._keeper import open_keeper
@@ -96,11 +98,19 @@ class Launcher:
         self._process.communicate()
 
 
+class GroupLauncher(Launcher):
+    """Kills processes with the tasks that they started, as a machine does that fails."""
+
+    def kill(self, child: int) -> None:
+        os.killpg(child, signal.SIGKILL)
+
+
 class Application:
     """Goes on changing rows that are about to leave, and knows what it wrote."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, kind: Kind = KINDS["followers"]) -> None:
         self.database = database
+        self.kind = kind
         self.bodies: dict[int, str] = {}
         self._stop = threading.Event()
         self._turn = threading.Lock()
@@ -119,7 +129,7 @@ class Application:
 
     def fill(self, ids: range) -> None:
         with self._turn:
-            insert_events(self.database, ids)
+            self.kind.insert(self.database, ids)
             self.bodies |= {n: f"body {n} \U0001f600" for n in ids}
 
     @contextmanager
@@ -138,16 +148,20 @@ class Books:
     def __init__(self, application: Application, cold: Path) -> None:
         self.application = application
         self.database = application.database
+        self.follows = application.kind.follows
+        self.staying = set(STAYING) if self.follows else set()
         self.cold = cold
         self.reads: set[int] = set()
 
     def fill(self, ids: range) -> None:
         self.application.fill(ids)
-        self.reads |= {n * 10 + m for n in ids for m in range(n % 3)}
+        if self.follows:
+            self.reads |= {n * 10 + m for n in ids for m in range(n % 3)}
 
     def balance(self, *, done: bool) -> None:
         # The archive first: what leaves the hot table meanwhile is then in both reads, and never in neither.
-        for table, ever in (("event", set(self.application.bodies) | set(STAYING)), ("event_read", self.reads)):
+        every = {"event": set(self.application.bodies) | self.staying, "event_read": self.reads}
+        for table, ever in every.items() if self.follows else [("event", every["event"])]:
             hot = {row for (row,) in self.database.query(f"SELECT id FROM {table}")}
             cold = Counter(row["id"] for row in archived(self.cold / table))
             assert hot | set(cold) == ever, f"{table}: lost {sorted(ever - hot - set(cold))[:10]}"
@@ -171,10 +185,10 @@ class Books:
         return reported
 
 
-def begin(database: Database, folder: Path, contract: str = CONTRACT) -> Path:
+def begin(database: Database, folder: Path, contract: str = CONTRACT, kind: Kind = KINDS["followers"]) -> Path:
     path = folder / "wane.toml"
     path.write_text(contract.format(url=json.dumps(database.url)))
-    events(database, 0)
+    kind.create(database, 0)
     with open_keeper(contract=path) as keeper:
         keeper.migrate()
         keeper.enable()
@@ -230,7 +244,7 @@ def kill_while_it_works(launcher: Launcher, books: Books, every: list[str], jour
         books.balance(done=True)
     finally:
         launcher.close()
-    assert {row for (row,) in database.query("SELECT id FROM event")} == set(STAYING)
+    assert {row for (row,) in database.query("SELECT id FROM event")} == books.staying
     assert len(archived(books.cold / "event")) == len(books.application.bodies)
     journal = f"wane_{journal}" if database.store == "sqlite" else f"wane.{journal}"
     assert database.query(f"SELECT DISTINCT state FROM {journal}") == [("done",)]
@@ -251,6 +265,40 @@ def test_the_archive_of_sqlite_survives_kills(sqlite_database: SqliteDatabase, t
 @pytest.mark.timeout(180 + 10 * KILLS)
 def test_the_archive_of_postgres_survives_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
     kill_and_check(durable_database, tmp_path, DIRECTED[1::2])
+
+
+BY_RANGE = [
+    *("plan", "copy", "write", "read back", "commit", "to committed", "claim", "take range", "took range"),
+    *("progress", "to evicted", "to done"),
+]
+"""Every step of rows that leave by their range, in the driver or, on PostgreSQL, in tasks."""
+SHORT_RANGES = PLAIN.replace("range_rows = 60", "range_rows = 10")
+
+
+def kill_by_range(database: Database, folder: Path, kind: str, every: list[str]) -> None:
+    made = KINDS[kind]
+    launcher = GroupLauncher(begin(database, folder, SHORT_RANGES, made), folder / "steps")
+    books = Books(Application(database, made), folder / "cold")
+    kill_while_it_works(launcher, books, every, "archive_sweep")
+
+
+@pytest.mark.timeout(240 + 10 * KILLS)
+@pytest.mark.sampled
+@pytest.mark.parametrize("kind", ["plain", "pairs"])
+def test_rows_that_leave_sqlite_by_their_range_survive_kills(
+    sqlite_database: SqliteDatabase, tmp_path: Path, kind: str
+) -> None:
+    kill_by_range(sqlite_database, tmp_path, kind, BY_RANGE if KILLS else ["take range", "took range", "progress"])
+
+
+@pytest.mark.timeout(240 + 10 * KILLS)
+@pytest.mark.sampled("plain")
+@pytest.mark.parametrize("kind", ["plain", "pairs"])
+def test_rows_that_leave_postgres_by_their_range_survive_kills(
+    durable_database: PostgresDatabase, tmp_path: Path, kind: str
+) -> None:
+    tasks = ["evict task", "took range"]
+    kill_by_range(durable_database, tmp_path, kind, ["evict task", *BY_RANGE] if KILLS else tasks)
 
 
 @pytest.mark.slow

@@ -4,14 +4,12 @@ ever in neither place, and when all is done, each is in one, as the application 
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from crash.test_archive_kills import KILLS, Application, Books, Launcher, begin, kill_while_it_works
+from crash.test_archive_kills import KILLS, Application, Books, GroupLauncher, begin, kill_while_it_works
 from servers import Database, PostgresDatabase, SqliteDatabase
 
 pytestmark = [pytest.mark.crash]
@@ -23,13 +21,10 @@ DIRECTED = [
 """Every step; the ordinary tests kill at a quarter of them on each store."""
 
 
-class RestoreLauncher(Launcher):
+class RestoreLauncher(GroupLauncher):
     """Starts processes that restore and archive by turns, and kills them with their tasks."""
 
     script = "restore_launcher.py"
-
-    def kill(self, child: int) -> None:
-        os.killpg(child, signal.SIGKILL)
 
 
 class RestoreBooks(Books):

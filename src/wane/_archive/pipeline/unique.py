@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from wane._archive.delta.failure import answering, answers
+from wane._archive.delta.paths import cold_path, source
 from wane._archive.pipeline.verify import FileJob
 from wane._archive.rows.types import KEY
 from wane._archive.spark.executor import ArchiveExecutor
@@ -59,7 +60,7 @@ def _twice(files: Sequence[FileJob], share: _Share) -> str | None:
     chunks = []
     for file in files:
         if file.part == share.part:
-            with pq.ParquetFile(file.path) as opened:
+            with pq.ParquetFile(source(cold_path(file.path))) as opened:
                 for batch in opened.iter_batches(columns=[KEY]):
                     keys = batch.column(KEY)
                     chunks.append(
