@@ -36,14 +36,11 @@ from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._archive.pipeline.unique import copied_twice
 from wane._archive.pipeline.verify import FileJob, ProofJob, files_of, prove
 from wane._archive.query.evaluation import failed_projection, projected_shape
-from wane._archive.rows.dialects import archive_dialect
 from wane._archive.rows.projection import UnfitProjection
-from wane._archive.rows.sql import ArchiveRows, bind_archive
 from wane._archive.spark.connect import exported_snapshot, source_of
 from wane._archive.spark.executor import Progress
 from wane._archive.spark.secret import require_reachable, task_source
 from wane._archive.spark.session import long_work
-from wane._contract.duration import format_duration
 from wane._contract.model import Rule, Table
 from wane._db.transaction import Transaction
 from wane._leases import Lease
@@ -51,7 +48,7 @@ from wane._ledger import AuditEntry, Ledger, add_counts
 from wane._prune.batches import Closed, require_running
 from wane._prune.sql_outbox import emit
 from wane._prune.sweep import Outcome
-from wane._rules.rows import cutoff, rows_of
+from wane._rules.rows import cutoff
 from wane.errors import ArchiveError, SchemaChanged, SparkError, StoreError, Unproven
 from wane.events import (
     ArchiveColumnChanged,
@@ -67,7 +64,6 @@ if TYPE_CHECKING:
 
 _STALE_AT_ONCE = 100_000
 _SHOWN = 5
-_READ_SECONDS = 600.0
 _BINDINGS = 3
 """How often a rule is bound anew because its table changed while its rows were evicted."""
 
@@ -111,11 +107,8 @@ class TableSweep:
         self.rule = rule
         self.lease = lease
         self.done = done
-        selection = archiver.bindings.selection(table, rule)
         self.settings = next(one for one in self.contract.archive if one.table == table.name)
-        self.rows: ArchiveRows = bind_archive(
-            rows_of(self.store), archive_dialect(self.store), selection, self.settings, self._file()
-        )
+        self.rows = archiver.bind(table, rule)
         require_reachable(source_of(self.store), self.contract.spark)
         self.cold = self.context.cold_tables(self._names)
         """The tables that a sweep writes to: the row's own first, then what leaves with it."""
@@ -132,22 +125,9 @@ class TableSweep:
     def _names(self) -> list[str]:
         return [part.name for part in self.rows.parts]
 
-    def _file(self) -> str:
-        return "" if self.contract.path is None else str(self.contract.path)
-
     @property
     def _shapes(self) -> list[list[list[str]]]:
         return [part.shape for part in self.rows.parts]
-
-    def waits(self, now: datetime) -> str:
-        """Report that too few rows are due for a sweep, and none of them for too long; "" if one may begin."""
-        least, wait = self.settings.least_rows, self.settings.longest_wait
-        if least == 1 or self._any_due(now, least) or self._any_due(now - wait, 1):
-            return ""
-        return f"waits until {least:,} rows are due, or one has been due for {format_duration(wait)}"
-
-    def _any_due(self, now: datetime, rows: int) -> bool:
-        return bool(self.store.read(self.rows.ceiling(now, rows, None), _READ_SECONDS))
 
     def begin(self, now: datetime) -> bool:
         """Plan a sweep of what is due as of `now` and run it to its end; return whether more is due."""
