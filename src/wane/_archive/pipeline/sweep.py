@@ -23,7 +23,7 @@ from wane._archive.delta.evolution import ColumnChange, find_changes, find_renam
 from wane._archive.delta.failure import arriving
 from wane._archive.delta.group_commit import SweepCommit
 from wane._archive.delta.paths import cold_path
-from wane._archive.journal import Journal, Journaled, JournaledRange, State
+from wane._archive.journal import Journal, Journaled, JournaledRange, StaleCopy, State
 from wane._archive.model import ArchivedRule
 from wane._archive.pipeline.copies import require_active
 from wane._archive.pipeline.evict import Eviction, EvictJob
@@ -632,19 +632,31 @@ class TableSweep:
         return sweep
 
     def _remove_stale(self, sweep: Journaled) -> None:
+        """Remove the stale copies of a sweep in one commit of each table, so that no file is written twice."""
+        gone: list[list[GoneCopies]] = [[] for _ in self.cold]
+        for copies in self._stale(sweep):
+            for number, parts in enumerate(gone):
+                parts.append(GoneCopies.stale(sweep.id, copies, follows=number > 0))
+        if not gone[0]:
+            return
+        for cold, parts in zip(self.cold, gone, strict=True):
+            texts = self.context.contract.archive_statistics(cold.name)
+            remove_copies(cold, GoneCopies.merged(parts), [self.lease], why=f"sweep {sweep.id}", texts=texts)
+        with self.store.transaction() as transaction:
+            journal = Journal(transaction)
+            journal.require(self.lease)
+            journal.removed(sweep.id)
+
+    def _stale(self, sweep: Journaled) -> Iterator[list[StaleCopy]]:
+        """Yield the copies that have yet to leave the archive. No more are added once a sweep is evicted."""
+        copies: list[StaleCopy] = []
         while True:
+            after = copies[-1].key if copies else None
             with self.store.transaction() as transaction:
-                copies = Journal(transaction).stale(sweep.id, _STALE_AT_ONCE)
+                copies = Journal(transaction).stale(sweep.id, _STALE_AT_ONCE, after)
             if not copies:
-                break
-            for number, cold in enumerate(self.cold):
-                gone = GoneCopies.stale(sweep.id, copies, follows=number > 0)
-                texts = self.context.contract.archive_statistics(cold.name)
-                remove_copies(cold, gone, [self.lease], why=f"sweep {sweep.id}", texts=texts)
-            with self.store.transaction() as transaction:
-                journal = Journal(transaction)
-                journal.require(self.lease)
-                journal.removed(sweep.id, copies)
+                return
+            yield copies
 
 
 def _fingerprint(shapes: Any, transform: Any) -> str:
