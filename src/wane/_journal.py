@@ -117,11 +117,22 @@ class Entries(Generic[R]):
         return f"INSERT INTO {self._own} ({', '.join(values)}) VALUES ({', '.join(written)})"
 
     def find(
-        self, *, limit: int | None = None, newest_first: bool = False, known: Sequence[str] = (), **equal: Any
+        self,
+        *,
+        limit: int | None = None,
+        newest_first: bool = False,
+        known: Sequence[str] = (),
+        after: Any = None,
+        **equal: Any,
     ) -> list[R]:
-        """Return the entries that satisfy the conditions, in order; `known`: columns that are not NULL."""
+        """Return the entries that satisfy the conditions, in order.
+
+        `known`: columns that are not NULL. `after`: only entries behind one, whose column of the order has this value.
+        """
         p = Parameters(self._dialect)
         where = " AND ".join([self._where(p, equal), *(f"{name} IS NOT NULL" for name in known)])
+        if after is not None:
+            where += f" AND {self.table.order} > {self._encode(p, self.table.order, after)}"
         return self._select(p, where, limit=limit, newest_first=newest_first)
 
     def unfinished(self, **equal: Any) -> list[R]:

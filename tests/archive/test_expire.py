@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ import pytest
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, PACE, Cold, cold_keeper, events
 from archive.inline import InlineExecutor, without_spark
 from servers import Database, SqliteDatabase
-from wane._archive.delta import files
+from wane._archive.delta import comparison, files
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.maintenance import rewrite as rewriting
 from wane._archive.maintenance import upkeep
@@ -239,6 +240,31 @@ with = ["event_read.deed_id"]
         assert (done.outcome, endless.cutoff) == (Outcome.DONE, None)
         left = set(range(1, ROWS + 1)) - GOING
         assert cold.cold("event_read") == sorted([*reads(left), *(50_000 + n for n in range(1, 6))])
+
+
+@pytest.mark.parametrize("rows_at_once", [rewriting._ROWS_AT_ONCE, 15])
+def test_rows_are_read_once_for_all_files_of_what_left_with_them(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
+) -> None:
+    monkeypatch.setattr(rewriting, "_ROWS_AT_ONCE", rows_at_once)
+    reading: Counter[tuple[str, str]] = Counter()
+
+    def counted(path: Path, shape: Any) -> Any:
+        reading[path.parents[1].name, path.name] += 1
+        return comparison.groups(path, shape)
+
+    with archived(database, tmp_path, EXPIRING.replace("range_rows = 60", "range_rows = 5")) as cold:
+        monkeypatch.setattr(rewriting, "groups", counted)
+        [shown] = cold.keeper.archive.expire(dry_run=True)
+        reads_of = {name: [n for (table, _), n in reading.items() if table == name] for name in ("event", "event_read")}
+        assert len(reads_of["event_read"]) > 3
+        assert set(reads_of["event_read"]) == {1}
+        if rows_at_once > ROWS:  # Once to decide about the rows themselves, and once about what left with them.
+            assert max(reads_of["event"]) == 2
+        [done] = cold.keeper.archive.expire()
+        assert done.rows == shown.rows
+        left = set(range(1, ROWS + 1)) - GOING
+        assert (cold.cold(), cold.cold("event_read")) == (sorted(left), reads(left))
 
 
 def test_events_are_written_to_the_applications_outbox(database: Database, tmp_path: Path) -> None:

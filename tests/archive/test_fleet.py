@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from archive.cold import OLD_MS, STAYING, archived
+from archive.cold import CONTRACT, OLD_MS, STAYING, archived, insert_events
 from archive.fleet import Ships, ships
 from cli.running import Result
 from servers import Database
@@ -216,3 +216,45 @@ def test_nothing_due_writes_nothing_and_starts_no_spark(
     done = wane(capfd, monkeypatch, "archive", "run", "--fleet", fleet.path, "--json")
     assert (done.code, done.json["total"]["with_work"]) == (0, 0)
     assert {name: one.query(f"SELECT count(*) FROM {own}") for name, one in fleet.databases.items()} == before
+
+
+WAITING = CONTRACT.replace('keep = "forever"\n', 'keep = "forever"\nleast_rows = 8\nlongest_wait = "200d"\n')
+
+
+def test_members_wait_until_a_sweep_is_worth_a_commit(
+    database: Database, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ships(database, tmp_path, contract=WAITING) as fleet:
+
+        def run(*words: object) -> list[int]:
+            done = wane(capfd, monkeypatch, "archive", "run", "--json", *words, "--fleet", fleet.path)
+            assert done.code == 0, done.err
+            return [sum(rule["evicted"]["event"] for rule in one["result"]["rules"]) for one in done.json["members"]]
+
+        insert_events(fleet.databases[BOB], [7, 8])
+        assert run() == [0, 8, 0], "the others have six rows due"
+        assert fleet.hot(ADA) == [1, 2, 3, 4, 5, 6, *STAYING]
+        assert not (fleet.folder / ADA / "cold").exists()
+        for name, one in fleet.databases.items():
+            insert_events(one, [9])
+            assert fleet.hot(name)[-4:] == [9, *STAYING]
+        assert run("event.cold", "--wait") == [0, 0, 0]
+        assert run("--no-wait") == [7, 1, 7]
+        insert_events(fleet.databases[CYD], [10])
+        assert run("event") == [0, 0, 1], "a rule that is named does not wait"
+
+
+def test_a_run_of_one_contract_waits_if_it_is_asked_to(
+    database: Database, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ships(database, tmp_path, contract=WAITING) as fleet:
+
+        def run(*words: object) -> Result:
+            return wane(capfd, monkeypatch, "archive", "run", *words, "-c", fleet.folder / ADA / "wane.toml")
+
+        waited = run("--wait")
+        assert waited.code == 0
+        assert "event.cold: waits until 8 rows are due, or one has been due for 200d" in waited.err
+        assert fleet.hot(ADA) == [1, 2, 3, 4, 5, 6, *STAYING]
+        assert run().code == 0
+        assert fleet.hot(ADA) == STAYING

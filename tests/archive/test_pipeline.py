@@ -10,6 +10,7 @@ import pytest
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
 from wane._archive.model import ArchivedRule
+from wane._archive.pipeline import sweep
 from wane._contract.names import TableName
 from wane._prune.sweep import Outcome
 from wane.errors import WrongArgument
@@ -213,3 +214,23 @@ def test_an_append_only_table_is_unchanged(database: Database, tmp_path: Path) -
         done: ArchivedRule = cold.one()
         assert done.outcome is Outcome.OFF
         assert cold.hot()[:5] == [1, 2, 3, 4, 5]
+
+
+def test_a_file_is_written_once_more_however_many_of_its_copies_are_stale(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "_STALE_AT_ONCE", 4)
+    events(database, 30)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.at["committed"] = lambda: database.execute("UPDATE event SET body = 'changed' WHERE id <= 20")
+        done = cold.one()
+        assert (done.outcome, done.stale, done.evicted["event"]) == (Outcome.DONE, 20, 10), done.message
+        assert cold.cold() == list(range(21, 31))
+        assert cold.hot() == [*range(1, 21), *STAYING]
+        for table in ("event", "event_read"):
+            months = list((tmp_path / "cold" / table).glob("_month=*"))
+            assert months
+            assert all(len(list(month.glob("part-*"))) <= 1 for month in months)
+        assert any((tmp_path / "cold").rglob("part-*")), "something is left of a file"
+        assert cold.one().archived["event"] == 20
+        conserve(cold, {"event": {*range(1, 31), *STAYING}}, done=True)

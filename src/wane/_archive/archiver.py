@@ -12,6 +12,9 @@ from wane._archive.model import ArchivedRule
 from wane._archive.pipeline.sweep import TableSweep, Tally
 from wane._archive.restore.journal import RestoreJournal
 from wane._archive.restore.restore import Restorer
+from wane._archive.rows.dialects import archive_dialect
+from wane._archive.rows.sql import ArchiveRows, bind_archive
+from wane._contract.duration import format_duration
 from wane._contract.model import Rule, Table, ToArchive
 from wane._leases import Lease
 from wane._prune.approval import ask_fuse, record_swept
@@ -19,6 +22,7 @@ from wane._prune.batches import require_not_append_only
 from wane._prune.binding import Bindings
 from wane._prune.sweep import Outcome
 from wane._rules.reads import any_due
+from wane._rules.rows import rows_of
 from wane.events import BudgetExhausted, RuleFailed, RuleSwept
 
 _READ_SECONDS = 600.0
@@ -38,16 +42,19 @@ class Archiver:
         *,
         strict: bool = False,
         most_sweeps: int | None = None,
+        wait: bool = False,
         unattended: bool = False,
     ) -> None:
         """Set up archiving for a contract.
 
-        `most_sweeps`: how many sweeps of one rule a run may begin; None for no limit. `unattended`: whether the fuse
-        stops rules that would take a large share of their table.
+        `most_sweeps`: how many sweeps of one rule a run may begin; None for no limit. `wait`: whether a rule waits
+        until its table's `least_rows` are due. `unattended`: whether the fuse stops rules that would take a large share
+        of their table.
         """
         self.context = context
         self.strict = strict
         self.most_sweeps = most_sweeps
+        self.wait = wait
         self.unattended = unattended
         self.bindings = Bindings(context.store, context.contract)
 
@@ -76,15 +83,43 @@ class Archiver:
         return done.report()
 
     def has_work(self, table: Table, rule: Rule) -> bool:
-        """Check whether rows are due, or a sweep or a restore of the table is unfinished. Reads only, and no
-        archive."""
+        """Check whether rows are due that need not wait, or a sweep or a restore of the table is unfinished.
+
+        Reads only, and no archive.
+        """
         store = self.context.store
         name = str(table.name)
         with store.snapshot() as transaction:
             if Journal(transaction).unfinished(name) or RestoreJournal(transaction).unfinished(name):
                 return True
             now = transaction.now()
+        if self._waits(table, rule, now):
+            return False
         return any_due(store, self.bindings.selection(table, rule), now, None, _READ_SECONDS)
+
+    def bind(self, table: Table, rule: Rule) -> ArchiveRows:
+        """Bind what the archive does with the rows of a rule to the live table."""
+        store, contract = self.context.store, self.context.contract
+        settings = next(one for one in contract.archive if one.table == table.name)
+        file = "" if contract.path is None else str(contract.path)
+        return bind_archive(
+            rows_of(store), archive_dialect(store), self.bindings.selection(table, rule), settings, file
+        )
+
+    def _waits(self, table: Table, rule: Rule, now: datetime) -> str:
+        """Report that too few rows are due for a sweep, and none of them for too long; "" if one may begin."""
+        settings = next(one for one in self.context.contract.archive if one.table == table.name)
+        least, longest = settings.least_rows, settings.longest_wait
+        if not self.wait or least == 1:
+            return ""
+        rows = self.bind(table, rule)
+
+        def due(at: datetime, count: int) -> bool:
+            return bool(self.context.store.read(rows.ceiling(at, count, None), _READ_SECONDS))
+
+        if due(now, least) or due(now - longest, 1):
+            return ""
+        return f"waits until {least:,} rows are due, or one has been due for {format_duration(longest)}"
 
     def _sweep(self, table: Table, rule: Rule, lease: Lease, done: Tally) -> None:
         self.require_open(table)
@@ -98,12 +133,11 @@ class Archiver:
             TableSweep(self, table, earlier, lease, done).resume(unfinished)
         # One cutoff for all sweeps of this run: rows that become due meanwhile leave with the next.
         now = self.context.store.now()
+        done.message = self._waits(table, rule, now)
+        if done.message:
+            TableSweep(self, table, rule, lease, done).record_nothing(now)
+            return
         if self.unattended:
-            sweep = TableSweep(self, table, rule, lease, done)
-            done.message = sweep.waits(now)
-            if done.message:
-                sweep.record_nothing(now)
-                return
             now = self._ask_fuse(table, rule, now)
         begun = 0
         while TableSweep(self, table, rule, lease, done).begin(now):

@@ -89,13 +89,15 @@ class Archive:
         self,
         *only: str,
         strict: bool = False,
+        wait: bool = False,
         pace: Pace | None = None,
         stop: threading.Event | None = None,
         starting: Starting = lambda _: None,
     ) -> ArchiveRun:
         """Move what is due under every rule that archives, or under those named, if the flags allow it.
 
-        Safe to repeat after any interruption.
+        With `wait`, a rule moves nothing until its table's `least_rows` are due, or one has been due for
+        `longest_wait`. Safe to repeat after any interruption.
         """
         from wane._archive.model import ArchiveRun
 
@@ -104,20 +106,20 @@ class Archive:
         context = self._context(stop, starting, pace)
         from wane._archive.archiver import Archiver
 
-        archiver = Archiver(context, strict=strict)
+        archiver = Archiver(context, strict=strict, wait=wait)
         return ArchiveRun(tuple(archiver.archive(table, rule) for table, rule in rules))
 
-    def has_work(self, *only: str) -> bool:
+    def has_work(self, *only: str, wait: bool = False) -> bool:
         """Check whether a run would move anything: rows are due, or a sweep or a restore is unfinished.
 
-        Reads the database only, a row of each rule at most: neither the archive nor Spark is needed.
+        Reads the database only: neither the archive nor Spark is needed.
         """
         rules = self._named(only)
         self._store.require_migrated()
         context = self._context()
         from wane._archive.archiver import Archiver
 
-        archiver = Archiver(context)
+        archiver = Archiver(context, wait=wait)
         return any(archiver.has_work(table, rule) for table, rule in rules)
 
     def due(self, *only: str) -> list[DueRule]:

@@ -391,14 +391,13 @@ class Journal:
         """Record that copies which had left the archive are in it again."""
         self._stale.change({"sweep_id": number}, removed=False)
 
-    def stale(self, number: int, limit: int) -> list[StaleCopy]:
-        """Read keys and versions of copies that have yet to leave the archive."""
-        return self._stale.find(sweep_id=number, removed=False, limit=limit)
+    def stale(self, number: int, limit: int, after: str | None = None) -> list[StaleCopy]:
+        """Read keys and versions of copies that have yet to leave the archive, in the order of keys, after one."""
+        return self._stale.find(sweep_id=number, removed=False, limit=limit, after=after)
 
-    def removed(self, number: int, copies: Iterable[tuple[str, str]]) -> None:
-        """Record that copies have left the archive."""
-        for key, _ in copies:
-            self._stale.change({"sweep_id": number, "key": key}, removed=True)
+    def removed(self, number: int) -> None:
+        """Record that all stale copies of a sweep have left the archive."""
+        self._stale.change({"sweep_id": number, "removed": False}, removed=True)
 
     def note_absent(self, number: int, copies: Iterable[tuple[str, str]]) -> None:
         """Record copies whose rows were gone, in the transaction that found it."""

@@ -127,7 +127,7 @@ class _Work:
         if busy:
             return [self._swept(rule.name, Outcome.OFF, busy) for rule in rules]
         context = ArchiveContext(self.store, self.contract, self.actor, self.listener, self.stop, fence=self.fence)
-        archiver = Archiver(context, most_sweeps=1, unattended=True)
+        archiver = Archiver(context, most_sweeps=1, wait=True, unattended=True)
         done = []
         for rule in rules:
             began = time.monotonic()

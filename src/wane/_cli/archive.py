@@ -62,6 +62,14 @@ def archive_run(
             " and later ones by keys, files and samples.",
         ),
     ] = False,
+    wait: Annotated[
+        bool | None,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Leave a table's rows until its least_rows are due, or one has been due for longest_wait, as workers do."
+            " The default with --fleet, unless rules are named.",
+        ),
+    ] = None,
     fast: FastOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is due; move nothing.")] = False,
     fleet: FleetOption = None,
@@ -75,17 +83,19 @@ def archive_run(
     names = tuple(only or ())
     if dry_run:
         return _dry_run(call, names, fleet)
+    if wait is None:
+        wait = fleet is not None and not names
     if fleet is not None:
 
         def run(keeper: Keeper) -> ArchiveRun:
             archive = keeper.archive
-            if not archive.has_work(*names):
+            if not archive.has_work(*names, wait=wait):
                 return ArchiveRun(())
-            return archive.run(*names, strict=strict, pace=pace, stop=call.stop.event, starting=starting)
+            return archive.run(*names, strict=strict, wait=wait, pace=pace, stop=call.stop.event, starting=starting)
 
         return across(call, fleet, run, _RUNS, doing="archive")
     archive = call.open().archive
-    done = archive.run(*names, strict=strict, pace=pace, stop=call.stop.event, starting=starting)
+    done = archive.run(*names, strict=strict, wait=wait, pace=pace, stop=call.stop.event, starting=starting)
     idle = all(rule.outcome is Outcome.OFF for rule in done.rules)
     return CommandResult(
         {"rules": done.rules}, lambda: print_run(done), 1 if done.failed else NOTHING_DONE if idle else 0

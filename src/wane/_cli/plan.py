@@ -235,7 +235,7 @@ def _waits(step: Step) -> str | None:
         return None
     longest = format_duration(timedelta(seconds=step.waits.longest_seconds))
     return (
-        f"{escape(step.table)}.{escape(step.rule)}: workers archive when {step.waits.least_rows:,} rows are due, or one has"
+        f"{escape(step.table)}.{escape(step.rule)}: workers and fleets archive when {step.waits.least_rows:,} rows are due, or one has"
         f" been due for {longest}; `wane archive run` does not wait"
     )
 

@@ -752,7 +752,7 @@ class ArchiveTableEntry(Entry):
     )
     least_rows: Count = Field(
         default=1,
-        description="Workers begin a sweep when this number of rows is due, or one has been due for `longest_wait`.",
+        description="Workers and fleets begin a sweep when this number of rows is due, or one has been due for `longest_wait`.",
     )
     longest_wait: Annotated[
         timedelta, Between(timedelta(minutes=1), timedelta(days=365), 'rows wait for others: "1d" is usual')

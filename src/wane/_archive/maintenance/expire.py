@@ -19,7 +19,15 @@ from wane._archive.journal import ArchivedSweep
 from wane._archive.maintenance.absent import erase_absent
 from wane._archive.maintenance.archived_holds import ArchivedHold, NewHold, read_holds
 from wane._archive.maintenance.journal import EXPIRE
-from wane._archive.maintenance.rewrite import ExpiredRows, RewriteJob, RewrittenFile, count, rewrite
+from wane._archive.maintenance.rewrite import (
+    ExpiredRows,
+    ParentRows,
+    RewriteJob,
+    RewrittenFile,
+    count,
+    rewrite,
+    share_out,
+)
 from wane._archive.maintenance.upkeep import Upkeep
 from wane._archive.model import ExpiredTable
 from wane._archive.rows.names import ColumnNames
@@ -213,9 +221,11 @@ class _Month:
             prefix,
             str(self.upkeep.cold(name).folder),
             self.shapes[name],
-            [file.path for file in files],
+            share_out(files, alone=own or self.due.whole),
             self.due,
-            None if own else (str(self.upkeep.cold(self.name).folder), parents, self.shapes.get(self.name, [])),
+            None
+            if own
+            else ParentRows(str(self.upkeep.cold(self.name).folder), parents, self.shapes.get(self.name, [])),
             self.upkeep.contract.archive_statistics(name),
         )
         return work(self.upkeep.context.executor, job)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,16 +21,19 @@ import pyarrow.parquet as pq
 
 from wane._archive.delta.comparison import checks, groups
 from wane._archive.delta.failure import answering, answers
-from wane._archive.delta.files import NewFile
+from wane._archive.delta.files import ColdFile, NewFile
 from wane._archive.delta.paths import cold_path, source, sync_file, sync_folder
 from wane._archive.rows import content
 from wane._archive.rows.content import Checks, Shape
 from wane._archive.rows.statistics import statistics
+from wane._archive.rows.times import before
 from wane._archive.rows.types import KEY, MONTH, PARENT, SWEEP
 from wane._archive.spark.executor import ArchiveExecutor
 from wane._contract.model import Time
-from wane._db.timestamps import month_of, read_time
 from wane.errors import Unproven
+
+_ROWS_AT_ONCE = 2_000_000
+"""A task holds the keys of so many rows in memory that left with others: the others are read once for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +49,48 @@ class ExpiredRows:
     held: frozenset[str]
     """Keys of rows that stay."""
 
-    def own(self, table: pa.Table) -> list[bool]:
+    def own(self, table: pa.Table) -> Any:
         """Decide which rows of the table itself go."""
-        sweeps, keys = table[SWEEP].to_pylist(), table[KEY].to_pylist()
-        mine = [sweep in self.times and key not in self.held for sweep, key in zip(sweeps, keys, strict=True)]
-        return mine if self.whole else [one and self._before(table, row) for row, one in enumerate(mine)]
+        mine = self.of_sweeps(table, KEY)
+        return mine if self.whole else pc.and_(mine, self._before(table))
 
-    def _before(self, table: pa.Table, row: int) -> bool:
-        time = self.times[table[SWEEP][row].as_py()]
-        if time is None or time.column not in table.column_names:
-            return False
-        timestamp = read_time(table[time.column][row].as_py(), time)
-        if timestamp is None or timestamp >= self.cutoff:
-            return False
-        # A rule that used another column when it archived the row put it into another month.
-        return month_of(timestamp, time) == self.month
+    def of_sweeps(self, table: pa.Table, named: str) -> Any:
+        """Decide which rows are of the table's sweeps and not held; `named` is the column with the keys of its rows."""
+        known = pc.is_in(table[SWEEP], pa.array(self.times, pa.int64()))
+        return pc.and_not(known, pc.is_in(table[named], pa.array(self.held, pa.string())))
+
+    def _before(self, table: pa.Table) -> Any:
+        """Decide which rows lie before the cutoff.
+
+        A rule that used another column when it archived a row put it into another month: such a row stays.
+        """
+        due = pa.repeat(pa.scalar(value=False), len(table))
+        for time, sweeps in self._by_time().items():
+            if time.column in table.column_names:
+                of_time = pc.is_in(table[SWEEP], pa.array(sweeps, pa.int64()))
+                due = pc.or_(due, pc.and_(of_time, before(table[time.column], time, self.cutoff, self.month)))
+        return due
+
+    def _by_time(self) -> dict[Time, list[int]]:
+        found: dict[Time, list[int]] = {}
+        for sweep, time in self.times.items():
+            if time is not None:
+                found.setdefault(time, []).append(sweep)
+        return found
 
     def columns(self, shape: Shape) -> list[Sequence[str]]:
         """Return the columns of a table that the decision needs."""
         wanted = {KEY, SWEEP, *(time.column for time in self.times.values() if time is not None)}
         return [one for one in shape if one[0] in wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class ParentRows:
+    """The rows that others left with: a folder, its files of the month, and its columns."""
+
+    folder: str
+    files: Sequence[str]
+    shape: Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +101,11 @@ class RewriteJob:
     """The prefix of the new files' names."""
     folder: str
     shape: Shape
-    files: Sequence[str]
+    tasks: Sequence[Sequence[str]]
+    """The files of each task."""
     due: ExpiredRows
-    parents: tuple[str, Sequence[str], Shape] | None
-    """The rows that these left with: a folder, its files of that month, and its columns. None for the table itself."""
+    parents: ParentRows | None
+    """The rows that these left with; None for the table itself."""
     statistics: Sequence[str] = ()
     """Text columns whose minima and maxima are written to the archive's log."""
 
@@ -96,7 +122,7 @@ class RewrittenFile:
 
 def rewrite(executor: ArchiveExecutor, job: RewriteJob) -> list[RewrittenFile]:
     """Remove what is due from files, and prove that the new files hold the rest; raise Unproven if they do not."""
-    answered = answers(executor.run(partial(_task, job), len(job.files)))
+    answered = _answers(executor, job, _task)
     made = [RewrittenFile(one["path"], one["gone"], one["rest"] and NewFile(**one["rest"])) for one in answered]
     left = sum((Checks(*one["checks"]) for one in answered if one["rest"]), Checks())
     written = [one.rest.path for one in made if one.rest is not None]
@@ -109,54 +135,76 @@ def rewrite(executor: ArchiveExecutor, job: RewriteJob) -> list[RewrittenFile]:
 
 def count(executor: ArchiveExecutor, job: RewriteJob) -> list[RewrittenFile]:
     """Count what is due in files, without writing anything."""
-    answered = answers(executor.run(partial(_counting, job), len(job.files)))
-    return [RewrittenFile(one["path"], one["gone"], None) for one in answered]
+    return [RewrittenFile(one["path"], one["gone"], None) for one in _answers(executor, job, _counting)]
+
+
+def _answers(executor: ArchiveExecutor, job: RewriteJob, task: Callable[[RewriteJob, int], str]) -> list[Any]:
+    answered = answers(executor.run(partial(task, job), len(job.tasks)))
+    return [file for one in answered for file in one["files"]]
+
+
+def share_out(files: Sequence[ColdFile], *, alone: bool) -> list[list[str]]:
+    """Return the files of each task: one of them, or, if not `alone`, as many as one reading of others may serve."""
+    tasks: list[list[str]] = []
+    rows = 0
+    for file in files:
+        if alone or not tasks or rows + file.rows > _ROWS_AT_ONCE:
+            tasks.append([])
+            rows = 0
+        tasks[-1].append(file.path)
+        rows += file.rows
+    return tasks
 
 
 def _task(job: RewriteJob, number: int) -> str:
-    return answering(lambda: _rewrite(job, job.files[number]), job.folder)
+    return answering(lambda: {"files": [_rewrite(job, *one) for one in _masks(job, number)]}, job.folder)
 
 
 def _counting(job: RewriteJob, number: int) -> str:
-    return answering(lambda: {"path": job.files[number], "gone": sum(map(sum, _masks(job, job.files[number])))})
+    return answering(lambda: {"files": [{"path": path, "gone": _count(each)} for path, each in _masks(job, number)]})
 
 
-def _masks(job: RewriteJob, path: str) -> list[list[bool]]:
-    """Decide which rows of a file go, group by group."""
-    file = cold_path(job.folder) / path
+def _count(masks: Sequence[Any]) -> int:
+    return sum(pc.sum(mask).as_py() or 0 for mask in masks)
+
+
+def _masks(job: RewriteJob, number: int) -> Iterator[tuple[str, list[Any]]]:
+    """Yield each file of a task, and which rows of it go, group by group."""
+    folder, paths = cold_path(job.folder), job.tasks[number]
     if job.parents is None:
-        return [job.due.own(table) for table in groups(file, job.due.columns(job.shape))]
+        for path in paths:
+            yield path, [job.due.own(table) for table in groups(folder / path, job.due.columns(job.shape))]
+        return
     links = [one for one in job.shape if one[0] in (SWEEP, PARENT)]
-    read = [(table[SWEEP].to_pylist(), table[PARENT].to_pylist()) for table in groups(file, links)]
-    if job.due.whole:
-        leaving = None
-    else:
-        wanted = {pair for sweeps, parents in read for pair in zip(sweeps, parents, strict=True)}
-        leaving = _leaving(job, wanted)
-    return [
-        [
-            sweep in job.due.times and parent not in job.due.held and (leaving is None or (sweep, parent) in leaving)
-            for sweep, parent in zip(sweeps, parents, strict=True)
-        ]
-        for sweeps, parents in read
-    ]
+    read = [(path, list(groups(folder / path, links))) for path in paths]
+    leaving = None if job.due.whole else _leaving(job.due, job.parents, [one for _, each in read for one in each])
+    for path, tables in read:
+        yield path, [_following(job.due, table, leaving) for table in tables]
 
 
-def _leaving(job: RewriteJob, wanted: set[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Return which of some rows go, whose followers a file has."""
-    assert job.parents is not None
-    folder, paths, shape = job.parents
-    found: set[tuple[int, str]] = set()
-    for path in paths:
-        for table in groups(cold_path(folder) / path, job.due.columns(shape)):
-            pairs = zip(table[SWEEP].to_pylist(), table[KEY].to_pylist(), job.due.own(table), strict=True)
-            found.update((sweep, key) for sweep, key, goes in pairs if goes and (sweep, key) in wanted)
-    return found
+def _following(due: ExpiredRows, table: pa.Table, leaving: Any) -> Any:
+    mine = due.of_sweeps(table, PARENT)
+    return mine if leaving is None else pc.and_(mine, pc.is_in(_named(table, PARENT), leaving))
 
 
-def _rewrite(job: RewriteJob, path: str) -> dict[str, Any]:
-    masks = _masks(job, path)
-    gone = sum(map(sum, masks))
+def _leaving(due: ExpiredRows, parents: ParentRows, tables: Sequence[pa.Table]) -> Any:
+    """Return which of the rows go that others left with, reading them once."""
+    wanted = pc.unique(pa.chunked_array([_named(table, PARENT) for table in tables], pa.string()))
+    found = []
+    for path in parents.files:
+        for table in groups(cold_path(parents.folder) / path, due.columns(parents.shape)):
+            names = _named(table.filter(due.own(table)), KEY)
+            found.append(names.filter(pc.is_in(names, wanted)))
+    return pa.chunked_array(found, pa.string())
+
+
+def _named(table: pa.Table, key: str) -> Any:
+    """Write the sweep and a key of each row as one text: a key is JSON, so no two of them share one."""
+    return content.whole(pc.binary_join_element_wise(table[SWEEP].cast(pa.string()), table[key], " "))
+
+
+def _rewrite(job: RewriteJob, path: str, masks: Sequence[Any]) -> dict[str, Any]:
+    gone = _count(masks)
     answer: dict[str, Any] = {"path": path, "gone": gone, "rest": None, "checks": Checks().numbers()}
     if gone in (0, sum(map(len, masks))):
         return answer
@@ -167,7 +215,7 @@ def _rewrite(job: RewriteJob, path: str) -> dict[str, Any]:
     with written.open("xb") as sink:
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
             for table, mask in zip(groups(cold_path(job.folder) / path, job.shape), masks, strict=True):
-                rest = table.filter(pc.invert(pa.array(mask, pa.bool_()))).combine_chunks()
+                rest = table.filter(pc.invert(mask)).combine_chunks()
                 if len(rest):
                     left += content.check(rest, job.shape, strict=True)
                     writer.write_table(rest, row_group_size=len(rest))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,14 +41,16 @@ _BETWEEN = "\x1f"
 """Stands in no key: a key is JSON, which escapes it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class GoneCopies:
     """Which copies leave a table: of all rows of some sweeps, or of those that these columns name."""
 
     sweeps: frozenset[int]
     columns: tuple[str, ...] = (SWEEP,)
-    names: frozenset[str] | None = None
-    """What the columns of each copy have, as one text; None for all copies of the sweeps."""
+    names: Any = None
+    """What the columns of each copy have, as an Arrow array of one text each; None for all copies of the sweeps."""
+    keys: Any = None
+    """The keys in these texts."""
 
     @classmethod
     def of_sweep(cls, sweep: int) -> GoneCopies:
@@ -69,25 +70,30 @@ class GoneCopies:
         """
         if follows:
             return cls.restored([(sweep, key) for sweep, key, _ in copies], follows=True)
-        names = frozenset(copy_name(*copy) for copy in copies)
-        return cls(frozenset(sweep for sweep, _, _ in copies), (SWEEP, KEY, VERSION), names)
+        return cls._named(copies, (SWEEP, KEY, VERSION))
 
     @classmethod
     def restored(cls, copies: Sequence[tuple[int, str]], *, follows: bool) -> GoneCopies:
         """Return copies by their sweeps and keys, or what followed them, so that no later copy of the same row goes."""
-        names = frozenset(f"{sweep}{_BETWEEN}{key}" for sweep, key in copies)
-        return cls(frozenset(sweep for sweep, _ in copies), (SWEEP, PARENT if follows else KEY), names)
+        return cls._named(copies, (SWEEP, PARENT if follows else KEY))
 
-    @property
-    def keys(self) -> list[str]:
-        """Return the keys that are named, sorted."""
-        return sorted({name.split(_BETWEEN)[1] for name in self.names or ()})
+    @classmethod
+    def _named(cls, copies: Sequence[tuple[Any, ...]], columns: tuple[str, ...]) -> GoneCopies:
+        names = pa.array([_BETWEEN.join(map(str, copy)) for copy in copies], pa.string())
+        keys = pa.array([copy[1] for copy in copies], pa.string())
+        return cls(frozenset(copy[0] for copy in copies), columns, names, keys)
+
+    @classmethod
+    def merged(cls, parts: Sequence[GoneCopies]) -> GoneCopies:
+        """Return the copies of all parts, which name them by the same columns."""
+        names, keys = (pa.concat_arrays([getattr(one, field) for one in parts]) for field in ("names", "keys"))
+        return cls(frozenset().union(*(one.sweeps for one in parts)), parts[0].columns, names, keys)
 
     def mask(self, table: pa.Table) -> Any:
         """Decide which rows go."""
         if self.names is None:
             return pc.is_in(table[SWEEP].cast(pa.string()), pa.array(sorted(map(str, self.sweeps)), pa.string()))
-        return pc.is_in(self.written(table), pa.array(self.names, pa.string()))
+        return pc.is_in(self.written(table), self.names)
 
     def written(self, table: pa.Table) -> Any:
         """Write what the columns of each row have as one text, as `names` has it."""
@@ -175,21 +181,21 @@ def find_copies(cold: ColdTable, table: DeltaTable, gone: GoneCopies) -> dict[st
 
 def _candidates(cold: ColdTable, table: DeltaTable, gone: GoneCopies) -> Iterator[ColdFile]:
     """Yield the files that can hold one of these copies."""
-    keys, sweeps = gone.keys, sorted(gone.sweeps)
+    sweeps = sorted(gone.sweeps)
     for file in listing(table):
-        if file.has_any(sweeps) and _may_have(cold.folder / file.path, gone, keys):
+        if file.has_any(sweeps) and _may_have(cold.folder / file.path, gone):
             yield file
 
 
-def _may_have(path: ColdPath, gone: GoneCopies, keys: Sequence[str]) -> bool:
+def _may_have(path: ColdPath, gone: GoneCopies) -> bool:
     """Check whether a file can hold a copy with one of some keys, by the least and greatest in its footer."""
     if gone.names is None:
         return True
     edges = footer_edges(path, gone.columns[1:2]).get(gone.columns[1])
     if edges is None:
         return True
-    first = bisect_left(keys, edges[0])
-    return first < len(keys) and keys[first] <= edges[1]
+    within = pc.and_(pc.greater_equal(gone.keys, edges[0]), pc.less_equal(gone.keys, edges[1]))
+    return bool(pc.any(within).as_py())
 
 
 def _rest(

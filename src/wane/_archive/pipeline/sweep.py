@@ -23,7 +23,7 @@ from wane._archive.delta.evolution import ColumnChange, find_changes, find_renam
 from wane._archive.delta.failure import arriving
 from wane._archive.delta.group_commit import SweepCommit
 from wane._archive.delta.paths import cold_path
-from wane._archive.journal import Journal, Journaled, JournaledRange, State
+from wane._archive.journal import Journal, Journaled, JournaledRange, StaleCopy, State
 from wane._archive.model import ArchivedRule
 from wane._archive.pipeline.copies import require_active
 from wane._archive.pipeline.evict import Eviction, EvictJob
@@ -36,14 +36,11 @@ from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._archive.pipeline.unique import copied_twice
 from wane._archive.pipeline.verify import FileJob, ProofJob, files_of, prove
 from wane._archive.query.evaluation import failed_projection, projected_shape
-from wane._archive.rows.dialects import archive_dialect
 from wane._archive.rows.projection import UnfitProjection
-from wane._archive.rows.sql import ArchiveRows, bind_archive
 from wane._archive.spark.connect import exported_snapshot, source_of
 from wane._archive.spark.executor import Progress
 from wane._archive.spark.secret import require_reachable, task_source
 from wane._archive.spark.session import long_work
-from wane._contract.duration import format_duration
 from wane._contract.model import Rule, Table
 from wane._db.transaction import Transaction
 from wane._leases import Lease
@@ -51,7 +48,7 @@ from wane._ledger import Ledger, add_counts
 from wane._prune.pacing import Closed, require_running
 from wane._prune.sql_outbox import emit
 from wane._prune.sweep import Outcome
-from wane._rules.rows import cutoff, rows_of
+from wane._rules.rows import cutoff
 from wane.errors import ArchiveError, SchemaChanged, SparkError, StoreError, Unproven
 from wane.events import (
     ArchiveColumnChanged,
@@ -67,7 +64,6 @@ if TYPE_CHECKING:
 
 _STALE_AT_ONCE = 100_000
 _SHOWN = 5
-_READ_SECONDS = 600.0
 _BINDINGS = 3
 """How often a rule is bound anew because its table changed while its rows were evicted."""
 
@@ -111,11 +107,8 @@ class TableSweep:
         self.rule = rule
         self.lease = lease
         self.done = done
-        selection = archiver.bindings.selection(table, rule)
         self.settings = next(one for one in self.contract.archive if one.table == table.name)
-        self.rows: ArchiveRows = bind_archive(
-            rows_of(self.store), archive_dialect(self.store), selection, self.settings, self._file()
-        )
+        self.rows = archiver.bind(table, rule)
         require_reachable(source_of(self.store), self.contract.spark)
         self.cold = self.context.cold_tables(self._names)
         """The tables that a sweep writes to: the row's own first, then what leaves with it."""
@@ -132,22 +125,9 @@ class TableSweep:
     def _names(self) -> list[str]:
         return [part.name for part in self.rows.parts]
 
-    def _file(self) -> str:
-        return "" if self.contract.path is None else str(self.contract.path)
-
     @property
     def _shapes(self) -> list[list[list[str]]]:
         return [part.shape for part in self.rows.parts]
-
-    def waits(self, now: datetime) -> str:
-        """Report that too few rows are due for a sweep, and none of them for too long; "" if one may begin."""
-        least, wait = self.settings.least_rows, self.settings.longest_wait
-        if least == 1 or self._any_due(now, least) or self._any_due(now - wait, 1):
-            return ""
-        return f"waits until {least:,} rows are due, or one has been due for {format_duration(wait)}"
-
-    def _any_due(self, now: datetime, rows: int) -> bool:
-        return bool(self.store.read(self.rows.ceiling(now, rows, None), _READ_SECONDS))
 
     def begin(self, now: datetime) -> bool:
         """Plan a sweep of what is due as of `now` and run it to its end; return whether more is due."""
@@ -642,19 +622,31 @@ class TableSweep:
         return sweep
 
     def _remove_stale(self, sweep: Journaled) -> None:
+        """Remove the stale copies of a sweep in one commit of each table, so that no file is written twice."""
+        gone: list[list[GoneCopies]] = [[] for _ in self.cold]
+        for copies in self._stale(sweep):
+            for number, parts in enumerate(gone):
+                parts.append(GoneCopies.stale(sweep.id, copies, follows=number > 0))
+        if not gone[0]:
+            return
+        for cold, parts in zip(self.cold, gone, strict=True):
+            texts = self.context.contract.archive_statistics(cold.name)
+            remove_copies(cold, GoneCopies.merged(parts), [self.lease], why=f"sweep {sweep.id}", texts=texts)
+        with self.store.transaction() as transaction:
+            journal = Journal(transaction)
+            journal.require(self.lease)
+            journal.removed(sweep.id)
+
+    def _stale(self, sweep: Journaled) -> Iterator[list[StaleCopy]]:
+        """Yield the copies that have yet to leave the archive. No more are added once a sweep is evicted."""
+        copies: list[StaleCopy] = []
         while True:
+            after = copies[-1].key if copies else None
             with self.store.transaction() as transaction:
-                copies = Journal(transaction).stale(sweep.id, _STALE_AT_ONCE)
+                copies = Journal(transaction).stale(sweep.id, _STALE_AT_ONCE, after)
             if not copies:
-                break
-            for number, cold in enumerate(self.cold):
-                gone = GoneCopies.stale(sweep.id, copies, follows=number > 0)
-                texts = self.context.contract.archive_statistics(cold.name)
-                remove_copies(cold, gone, [self.lease], why=f"sweep {sweep.id}", texts=texts)
-            with self.store.transaction() as transaction:
-                journal = Journal(transaction)
-                journal.require(self.lease)
-                journal.removed(sweep.id, copies)
+                return
+            yield copies
 
 
 def _fingerprint(shapes: Any, transform: Any) -> str:
