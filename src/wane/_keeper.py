@@ -520,7 +520,7 @@ class Keeper(Closable):
         if self.contract.archive:  # Other contracts need not import it.
             from wane._archive.planning import ArchivePlanning
 
-            archive = ArchivePlanning(self.store)
+            archive = ArchivePlanning(self.store, self.contract)
         return build_plan(
             self.store,
             self.contract,

@@ -265,7 +265,7 @@ def test_a_batch_reads_its_scopes_only(database: Database, monkeypatch: pytest.M
     pace = Pace(target_seconds=1.0, duty=1.0, first_batch=6, least_batch=6, most_batch=6)
     with keeping(database, capped(2, "tenant")) as opened:
         opened.keeper.enable()
-        with traced(opened, monkeypatch) as ran:
+        with traced(opened.keeper, monkeypatch) as ran:
             [swept] = opened.keeper.sweep(pace=pace).rules
     assert (swept.rows, swept.batches) == (180, 31)
     finding = [text for text in ran if text.lstrip().startswith("WITH RECURSIVE walk_")]
@@ -328,7 +328,7 @@ def test_a_sweep_alone_finds_the_edge_of_a_cap_once(
     scoped(sqlite_database, "a", rows=30)
     with keeping(sqlite_database, capped(5, *per)) as opened:
         opened.keeper.enable()
-        with traced(opened, monkeypatch) as ran:
+        with traced(opened.keeper, monkeypatch) as ran:
             [swept] = opened.keeper.sweep(pace=SMALL).rules
         assert (swept.rows, swept.batches) == (25, 7 + bool(per))
         assert opened.ids() == [0, 1, 2, 3, 4]

@@ -231,7 +231,7 @@ def test_a_sweep_of_a_sqlite_file_reads_no_keys_of_rows_with_followers(
     pace = Pace(target_seconds=10.0, duty=1.0, first_batch=20, least_batch=20, most_batch=20)
     with keeping(sqlite_database, followed()) as opened:
         opened.keeper.enable()
-        with traced(opened, monkeypatch) as ran:
+        with traced(opened.keeper, monkeypatch) as ran:
             [swept] = opened.keeper.sweep(pace=pace).rules
         assert (swept.counts, swept.batches) == ({"job": 40, "note": 40}, 5)
         # Finding that nothing is left takes the careful way: nothing could be due because something is held.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -47,6 +47,7 @@ from wane._contract.model import (
 )
 from wane._contract.names import TableName
 from wane._db.sqlite.store import SqliteStore
+from wane._keeper import Keeper
 from wane._prune.pace import Pace
 from wane._prune.plan import StepStatement
 from wane._prune.sweep import Sweeper
@@ -106,13 +107,13 @@ def fill(database: Database, key: str | None) -> None:
 
 
 @contextmanager
-def traced(opened: Keeping, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def traced(keeper: Keeper, monkeypatch: pytest.MonkeyPatch, users: Sequence[str] = USERS) -> Iterator[list[str]]:
     """Collect every statement over users' tables that the driver is given."""
     ran: list[str] = []
 
     def hear(text: Any) -> None:
         text = text.decode() if isinstance(text, bytes) else str(text)
-        if any(name in text for name in USERS):
+        if any(name in text for name in users):
             ran.append(re.sub(r'_\d{6}"', '_yyyymm"', text))
 
     execute: Callable[..., Any] = psycopg.Cursor.execute
@@ -123,8 +124,8 @@ def traced(opened: Keeping, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
 
     with monkeypatch.context() as patch:
         patch.setattr(psycopg.Cursor, "execute", recorded)
-        if isinstance(opened.keeper.store, SqliteStore):
-            opened.keeper.store._connection.set_trace_callback(hear)
+        if isinstance(keeper.store, SqliteStore):
+            keeper.store._connection.set_trace_callback(hear)
         yield ran
 
 
@@ -135,7 +136,7 @@ def sweep(opened: Keeping, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sweeper = Sweeper(keeper.store, keeper.contract, pace=PACE, unattended=False)
     [declared] = keeper.contract.tables
     sweeper.bindings.selection(declared, declared.rules[0])
-    with traced(opened, monkeypatch) as ran:
+    with traced(keeper, monkeypatch) as ran:
         [swept] = sweeper.sweep().rules
     assert swept.batches > 1, swept
     return ran

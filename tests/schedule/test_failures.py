@@ -37,7 +37,7 @@ from wane._contract.model import Scheduler
 from wane._db import Store, open_store, sqlite
 from wane._db.postgres import transaction
 from wane._db.url import resolve_url
-from wane._schedule import Ran, patience, runner, worker
+from wane._schedule import Ran, backoff, runner, worker
 from wane._schedule.worker import Worked
 from wane.errors import Unreachable
 from wane.events import BatchTaken, OutageEnded, TickFailed, WorkFailed
@@ -50,7 +50,7 @@ PACKAGED = pytest.mark.parametrize("server_id", POSTGRES_IDS[:1])
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses grow to a second, not to half a minute."""
-    monkeypatch.setattr(patience, "_LONGEST_SECONDS", 1.0)
+    monkeypatch.setattr(backoff, "_LONGEST_SECONDS", 1.0)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from wane._db.timestamps import day_bound, fraction_bound, number_bound, text_bo
 from wane._demo.seed import seed
 from wane._rules.scopes import MOST_SCOPES
 from wane._sqlfunctions import install
-from wane._sqlfunctions.words import bounds
+from wane._sqlfunctions.plpgsql import bounds
 from wane.webhooks import WebhookRetention
 from webhooks.hooks import T, delivery, event, prepare
 from webhooks.hooks import contract as webhooks_contract

@@ -20,7 +20,7 @@ from wane._cli.values import parse_time
 from wane._contract.model import Contract, State, ToArchive
 from wane._db.counting import READ_SECONDS
 from wane._formats import counted, time_text
-from wane._prune.concerns import concerns
+from wane._prune.confirmation import concerns
 from wane._prune.pace import FAST
 from wane._prune.plan import Step, read_plan
 from wane._prune.primitive import Pruned

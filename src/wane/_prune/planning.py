@@ -33,7 +33,7 @@ from wane._findings import Finding, Severity, errors_of
 from wane._ledger import Ledger, SweepCost
 from wane._prune.pace import Pace, foresee, learn_costs
 from wane._prune.plan import ArchiveWait, BudgetStop, Plan, Step, StepStatement, Takes
-from wane._prune.preview import preview
+from wane._prune.preview import ShownStatement, preview
 from wane._rules.access import check_indexes
 from wane._rules.holds import lost_holds, report_lost_holds
 from wane._rules.probes import overlapping
@@ -61,6 +61,9 @@ class PlannedArchive(Protocol):
     def costs(self, table: str, rule: str, limit: int, seconds: float) -> list[SweepCost]:
         """Return what the latest sweeps of a rule took, newest first."""
 
+    def shown(self, selection: Selection, now: datetime, limit: int, seconds: float | None) -> list[ShownStatement]:
+        """Return the statements that evict rows, in the order in which they run; read their values within `seconds`."""
+
 
 def build_plan(
     store: Store,
@@ -75,7 +78,7 @@ def build_plan(
 ) -> Plan:
     """Plan every rule, or `only` those named `table` or `table.rule`, as of `now` (by default the database's clock).
 
-    Without `archive` it is unknown how long rules that archive take.
+    Without `archive` it is unknown how long rules that archive take, and what they run.
     """
     now = now or store.now()
     schema = store.reflect()
@@ -105,7 +108,7 @@ def build_plan(
             refused += errors_of(report.findings)  # Due or not, no sweep and no prune takes these rows.
             swept = not contract.table(selection.name).append_only
             count = rows(selection.table)
-            step = plan_step(store, selection, now, seconds, count, swept=swept, explain=explain)
+            step = plan_step(store, selection, now, seconds, count, swept=swept, explain=explain, archive=archive)
             steps.append(_timed(store, contract, step, selection.rule, seconds, archive))
             planned.append(selection)
         except Unreachable:
@@ -135,12 +138,17 @@ def plan_step(
     explain: bool,
     limit: int = BATCH_ROWS,
     known: Count | None = None,
+    archive: PlannedArchive | None = None,
 ) -> Step:
     """Plan what one rule would take of a table with `rows` rows; its statements are shown with a batch of `limit`.
 
     `known` is how many rows are due, if that was counted.
     """
     due = read_due(store, selection, now, seconds, known)
+    if not isinstance(selection.rule.action, ToArchive):
+        shown = preview(rows_of(store), selection, now, limit)
+    else:
+        shown = [] if archive is None else archive.shown(selection, now, limit, seconds if explain else None)
     statements = tuple(
         StepStatement(
             one.purpose,
@@ -148,7 +156,7 @@ def plan_step(
             one.statement.parameters,
             _explained(store, one.statement) if explain else "",
         )
-        for one in preview(rows_of(store), selection, now, limit)
+        for one in shown
     )
     share = share_of(due.count, rows)
     return Step(

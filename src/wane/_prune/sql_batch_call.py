@@ -27,7 +27,7 @@ from wane._db.schema import TableInfo
 from wane._db.statement import Slot, Statement, TimeSlot
 from wane._leases import Fence
 from wane._ledger import AuditEntry
-from wane._prune.called import MOST_SECONDS, BatchSizes, CalledBatch, CalledBatches
+from wane._prune.call_results import MOST_SECONDS, BatchSizes, CalledBatch, CalledBatches
 from wane._prune.sql_gates import gates_are_open
 from wane._prune.sql_postgres import closing_references
 from wane._prune.take import Batch, gated

@@ -16,7 +16,7 @@ from wane._db.statement import Dialect, Parameters, Statement
 from wane._db.transaction import Transaction
 from wane._leases import Fence
 from wane._ledger import AuditEntry, Ledger
-from wane._prune.called import MOST_SECONDS, BatchSizes, CalledBatch, CalledBatches
+from wane._prune.call_results import MOST_SECONDS, BatchSizes, CalledBatch, CalledBatches
 from wane._prune.primitive import take_all_scopes
 from wane._prune.sql_gates import gates_are_open
 from wane._prune.take import Batch, Taken

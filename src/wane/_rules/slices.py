@@ -6,11 +6,12 @@ every condition of `Rows.due`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from wane._db.statement import NOW, Parameters, Slot, Statement
 from wane._frozen import frozen
 from wane._rules.rows import Rows, all_of, nested
+from wane._rules.run_step import LARGE, RunStep
 from wane._rules.selection import Selection
 
 _LIMIT = Slot("limit")
@@ -27,6 +28,12 @@ class SliceStatements:
     """The same for the slice behind a key."""
     due: Statement
     """Find the keys of the due rows between two keys, in their order."""
+
+    def steps(self) -> Iterator[RunStep]:
+        """Yield the statements as they run."""
+        yield RunStep("find where the first slice ends", self.first, LARGE)
+        yield RunStep("find where the next one ends", self.next, LARGE)
+        yield RunStep("find the due rows in it", self.due, LARGE)
 
 
 def slice_statements(rows: Rows, selection: Selection) -> SliceStatements:

@@ -17,9 +17,10 @@ from wane._db.schema import Kind, TableInfo
 from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement, TimeSlot
 from wane._db.timestamps import LATEST
 from wane._frozen import frozen
-from wane._rules.indexes import orders_keys, served
+from wane._rules.indexes import has_time_index, orders_keys, served
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows, all_of, cutoff, nested
+from wane._rules.run_step import LARGE, LOCKED, MANY, RunStep
 from wane._rules.scopes import MOST_SCOPES, SCOPES, Scope, ScopeWalk, can_walk, each_scope, walk_of, walks
 from wane._rules.selection import BoundFollower, BoundReference, Selection, follower_paths, locked_paths
 from wane._rules.slices import SliceStatements, slice_statements
@@ -47,6 +48,18 @@ class FollowerStatements:
     childless: Statement | None
     """Delete identified rows, except those that still have followers of their own."""
 
+    def steps(self, when: str) -> Iterator[RunStep]:
+        """Yield the statements that take all rows of the follower, as they run."""
+        yield RunStep(f"take {self.name}", self.take, when, self.table)
+        if self.path[-1].has_delete_triggers:
+            yield RunStep(f"check that none of {self.name} is left", self.remaining)
+
+    def some_steps(self) -> Iterator[RunStep]:
+        """Yield the statements that take some of its rows, as they run."""
+        yield RunStep(f"take some of {self.name}", self.some, MANY, None if self.childless else self.table)
+        yield RunStep("take those without followers", self.childless, MANY, self.table)
+        yield RunStep(f"check whether any of {self.name} is left", self.remaining, MANY)
+
     @property
     def name(self) -> str:
         return str(self.path[-1].reference.name)
@@ -73,6 +86,19 @@ class AtOnceStatements:
     retained: Statement
     """Return a row if one that was to be taken is still there."""
 
+    def steps(self, *, has_delete_triggers: bool) -> Iterator[RunStep]:
+        """Yield the statements as they run."""
+        call, same = "in one call, full batches from the second on", "in the same call"
+        if self.end_time is not None:
+            yield RunStep("find a time at which the batch ends", self.end_time, call)
+            call = f"{same}, if there is none"
+        yield RunStep("find where the batch ends", self.end, call)
+        yield RunStep("take the batch", self.take, same)
+        if has_delete_triggers:
+            yield RunStep("check that none of it is left", self.retained, same)
+        else:
+            yield RunStep("take them", self.rest, f"{same}, if fewer are left than a batch may have")
+
 
 @frozen
 class RangeWithFollowers:
@@ -91,6 +117,15 @@ class RangeWithFollowers:
     take: Statement
     """Delete the rows."""
 
+    def steps(self) -> Iterator[RunStep]:
+        """Yield the statements as they run."""
+        fits = "if all of it fits"
+        yield RunStep("find where the batch ends", self.end)
+        yield RunStep("count what leaves with it", self.count)
+        for name, statement in self.followers:
+            yield RunStep(f"take {name}", statement, fits)
+        yield RunStep("take the batch", self.take, fits)
+
 
 @frozen
 class KnownEdgeStatements:
@@ -106,6 +141,14 @@ class KnownEdgeStatements:
     """Find the position of the last row of the batch; nothing if fewer rows are left than it may have."""
     take: Statement
     """Take the rows up to there, if no transaction has ended since they were counted."""
+
+    def steps(self, edge: Statement | None) -> Iterator[RunStep]:
+        """Yield the statements as they run, with the one that finds the edge."""
+        alone = "if a sweep is alone"
+        yield RunStep("check that no transaction has ended", self.ended, alone)
+        yield RunStep("find where the cap ends", edge, alone)
+        yield RunStep("find where the batch ends", self.end, alone)
+        yield RunStep("take the batch", self.take, alone)
 
 
 @frozen
@@ -206,6 +249,60 @@ class RuleStatements:
             else:
                 filled[name] = self._outermost(group, now) if number == 0 else None
         return Statement(source.text, filled)
+
+    # As they run
+
+    def range_steps(self) -> Iterator[RunStep]:
+        """Yield the statements that take rows by their position."""
+        find, take, when = "find where the batch ends", "take the batch", ""
+        if not self.dialect.locks_rows:
+            yield RunStep("find where the cap ends, again once others have changed anything", self.edge)
+        if self.unheld is not None:
+            yield RunStep(find, self.unheld[0])
+            yield RunStep(take, self.unheld[1])
+            when = "if rows are held"
+        yield RunStep(find, self.batch_end, when)
+        if self.known_edge is not None:
+            yield from self.known_edge.steps(self.edge)
+            when = "if others are active, or outside of a sweep"
+        yield RunStep(take, self.take_range, when)
+        if self.dialect.locks_rows:
+            yield RunStep("find the oldest due rows", self.candidates, LOCKED)
+            yield RunStep("lock those that are free", self.lock_unlocked, LOCKED)
+            yield RunStep("take them", self.take, LOCKED)
+
+    def lock_steps(self, *, waiting: bool, when: str = "") -> Iterator[RunStep]:
+        """Yield the statements that lock rows with some keys, and what holds their times."""
+        if waiting:
+            yield RunStep("lock them", self.lock, when)
+        yield RunStep("lock those that are free", self.lock_unlocked, LOCKED if waiting else when)
+        for statement in self.lock_times:
+            yield RunStep("lock what holds their times or windows", statement, when)
+
+    def spared_steps(self, when: str = "") -> Iterator[RunStep]:
+        """Yield the statement that locks the rows that the rule spares."""
+        yield RunStep("lock the newest rows, which are spared, until two reads agree", self.lock_spared, when)
+
+    def take_steps(self, table: TableInfo, when: str) -> Iterator[RunStep]:
+        """Yield the statements that take rows with some keys, with what follows them."""
+        for one in self.followers:
+            yield from one.steps(when)
+        yield RunStep("take them", self.take, when, table)
+
+    def later_steps(self, selection: Selection) -> Iterator[RunStep]:
+        """Yield the statements of later batches and other scopes, and those that walk the table by its key."""
+        for number, statement in enumerate(self.scopes_behind):
+            yield RunStep("find the next scopes", statement, "if the last one has a NULL" if number else "")
+        for statement in self.scopes[1:]:
+            yield RunStep("find others", statement, "if nothing leaves")
+        if self.at_once is not None:
+            yield from self.at_once.steps(has_delete_triggers=selection.has_delete_triggers)
+        kind = "postgres" if self.dialect.locks_rows else "sqlite"
+        if self.slices is not None and not has_time_index(selection, self.dialect, kind):
+            yield from self.slices.steps()
+            if self.take_range is not None:
+                yield RunStep("lock them", self.lock, LARGE)
+                yield RunStep("take them", self.take, LARGE)
 
     def _time(self, slot: TimeSlot, now: datetime) -> object:
         """Return a bound on a time. All batches of a sweep have the same."""

@@ -22,10 +22,10 @@ from wane._leases import Leases
 from wane._prune.admission import require_admin
 from wane._prune.primitive import whoami
 from wane._schedule.adoption import require_in_force
+from wane._schedule.backoff import Backoff
 from wane._schedule.executor import Executor
 from wane._schedule.outage import Outage
 from wane._schedule.own_tables import clean_own_tables, keep_one_dead_letter
-from wane._schedule.patience import Patience
 from wane._schedule.scheduler import tick
 from wane._schedule.worker import Cold, Worked, Worker, policy_of
 from wane.errors import NotInForce, Unreachable, WaneError, WrongArgument, WrongArgumentType
@@ -180,7 +180,7 @@ class Runner:
         beats: bool = True,
     ) -> None:
         """Repeat the body until it returns that it is done; open the database again if the connection was lost."""
-        patience = Patience(self._ending)
+        backoff = Backoff(self._ending)
         executor = Executor(role, fingerprint(self.contract), self.listener, number=number)
         store: Store | None = None
         try:
@@ -193,7 +193,7 @@ class Runner:
                         executor.heartbeat(store)
                     if body(store, executor):
                         return
-                    patience.succeeded()
+                    backoff.succeeded()
                     self._outage.passed(attempts)
                 except NotInForce as problem:
                     self._refused = problem
@@ -202,7 +202,7 @@ class Runner:
                     self._count(failures=1)
                     with suppress(Exception):  # Nor does a listener that fails end it.
                         failed(str(problem).partition("\n")[0], self._is_repeated(problem))
-                    patience.failed()
+                    backoff.failed()
         finally:
             if store is not None:
                 if beats:
@@ -211,7 +211,7 @@ class Runner:
 
     def _schedule(self, chosen: list[Scheduler]) -> None:
         left = {scheduler.name: self.max_runs for scheduler in chosen}
-        patience = {scheduler.name: Patience(self._ending) for scheduler in chosen}
+        backoff = {scheduler.name: Backoff(self._ending) for scheduler in chosen}
         resting = dict.fromkeys(left, 0.0)
         expiring = Chore(_EXPIRE_SECONDS, self._expire_messages)
 
@@ -226,12 +226,12 @@ class Runner:
                 except NotInForce:
                     raise
                 except Exception as problem:  # A scheduler that fails, fails alone.
-                    resting[scheduler.name] = time.monotonic() + patience[scheduler.name].pause_seconds()
+                    resting[scheduler.name] = time.monotonic() + backoff[scheduler.name].pause_seconds()
                     self._count(failures=1)
                     error = str(problem).partition("\n")[0]
                     self.listener(TickFailed(scheduler.name, error, self._is_repeated(problem)))
                     continue
-                patience[scheduler.name].succeeded()
+                backoff[scheduler.name].succeeded()
                 if done is None:
                     continue
                 window, seconds = done

@@ -17,8 +17,8 @@ from wane._db.schema import TableInfo, qualified
 from wane._db.statement import Dialect, Statement
 from wane._prune.sql_cold_tier import LOCK_SPACE, holds, months
 from wane._rules.selection import follower_paths
+from wane._sqlfunctions.plpgsql import dynamic, interval, wrong
 from wane._sqlfunctions.take import TakeFunction, TakeWriter
-from wane._sqlfunctions.words import dynamic, interval, wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.plpgsql import literal
-from wane._sqlfunctions.words import plpgsql
+from wane._sqlfunctions.plpgsql import plpgsql
 
 HEALTH_FUNCTION = "fn_retention_health"
 _FIX = "record one: `wane run` does at intervals, and `wane health --record` at once"

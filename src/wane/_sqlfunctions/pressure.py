@@ -19,7 +19,7 @@ from wane._rules.probes import Probe, ProbedTable, Probes
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection
-from wane._sqlfunctions.words import relative_to
+from wane._sqlfunctions.plpgsql import relative_to
 from wane.errors import WrongArgument
 
 REPLACED_FUNCTIONS = (PRESSURE_FUNCTION, "sql_estimate")

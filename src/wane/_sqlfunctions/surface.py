@@ -22,6 +22,7 @@ from wane._sqlfunctions.cold_tier import (
 )
 from wane._sqlfunctions.health import HEALTH_FUNCTION, health_function
 from wane._sqlfunctions.outbox import EVENT_VARIABLES, event_statements
+from wane._sqlfunctions.plpgsql import PINNED, interval, plpgsql, table_of, wrong
 from wane._sqlfunctions.pressure import REPLACED_FUNCTIONS, pressure_statements
 from wane._sqlfunctions.take import TakeFunction, take_function
 from wane._sqlfunctions.webhooks import (
@@ -32,7 +33,6 @@ from wane._sqlfunctions.webhooks import (
     stale_webhook_functions,
     webhook_functions,
 )
-from wane._sqlfunctions.words import PINNED, interval, plpgsql, table_of, wrong
 from wane.observe._sql_installed import STAMP
 
 

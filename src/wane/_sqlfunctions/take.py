@@ -27,7 +27,7 @@ from wane._rules.scopes import MOST_SCOPES, SCOPES
 from wane._rules.selection import Selection, follower_paths
 from wane._rules.statements import FollowerStatements, statements_of
 from wane._rules.walk import Walk
-from wane._sqlfunctions.words import bounds, interval, window_now
+from wane._sqlfunctions.plpgsql import bounds, interval, window_now
 
 SETTINGS = function_settings(
     {**SAFE_SETTINGS, "lock_timeout": "200ms", "jit": "off", "plan_cache_mode": "force_custom_plan"}

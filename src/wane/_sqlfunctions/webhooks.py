@@ -10,8 +10,8 @@ from datetime import timedelta
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.plpgsql import literal
 from wane._rules.selection import BoundComparison, BoundCondition, BoundFollower, Selection
+from wane._sqlfunctions.plpgsql import interval, plpgsql, table_of, wrong
 from wane._sqlfunctions.take import QUEUE, TakeFunction
-from wane._sqlfunctions.words import interval, plpgsql, table_of, wrong
 
 _STATUSES, _CUTOFF, _LIMIT, _QUEUE = "text", "double precision", "integer", "text"
 WEBHOOK_ARGUMENTS = {

@@ -9,16 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
-from wane._archive.pipeline.copies import Copies
-from wane._archive.rows.content import whole
 from wane._archive.rows.sql import ArchiveRows
 from wane._archive.rows.types import KEY, VERSION, key_digest
 from wane._db.statement import Statement
+
+if TYPE_CHECKING:  # A plan shows the statement, also where pyarrow is not installed.
+    from wane._archive.pipeline.copies import Copies
 
 _POSITIONS = ("short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
 """Types whose values of the archive are positions in the database too."""
@@ -39,6 +37,10 @@ class RangeTake(ABC):
     def statement(self, copies: Copies, now: datetime) -> Statement:
         """Write the statement that takes every row that is due between the first copy and the last."""
         first, last = ([copies.table[name][row].as_py() for name in self.names] for row in (0, len(copies) - 1))
+        return self.between(first, last, now)
+
+    def between(self, first: Sequence[object], last: Sequence[object], now: datetime) -> Statement:
+        """Write the statement that takes every row that is due from one position to another."""
         return self.archive.take_range(first, last, now, summed=self.summed)
 
     @abstractmethod
@@ -81,6 +83,11 @@ class _Sums(RangeTake):
         self.columns = [KEY, VERSION, *dict.fromkeys((*names, self.key))]
 
     def same(self, taken: list[tuple[Any, ...]], copies: Copies) -> bool:
+        import numpy as np
+        import pyarrow as pa
+
+        from wane._archive.rows.content import whole
+
         keys = whole(copies.table[self.key]).to_numpy(zero_copy_only=False).astype(np.int64)
         versions = whole(copies.table[VERSION]).cast(pa.int64()).to_numpy(zero_copy_only=False)
         expected = [len(copies), int(key_digest(keys).sum()), int(versions.sum())]
@@ -116,6 +123,8 @@ class _Values(RangeTake):
             taken, expected = self._sorted(taken), self._sorted(expected)
         if taken != expected:
             return False
+        import numpy as np
+
         # A zero has a sign, which a comparison does not see.
         return all(
             bool(np.array_equal(np.signbit(_numbers(taken, one)), np.signbit(_numbers(expected, one))))
@@ -127,4 +136,6 @@ class _Values(RangeTake):
 
 
 def _numbers(rows: Sequence[Sequence[Any]], column: int) -> Any:
+    import numpy as np
+
     return np.array([0.0 if row[column] is None else row[column] for row in rows])

@@ -9,7 +9,7 @@ _FIRST_SECONDS = 0.5
 _LONGEST_SECONDS = 30.0
 
 
-class Patience:
+class Backoff:
     """The pauses of one loop.
 
     Half of each is random, so that processes that failed together do not retry together.
