@@ -29,6 +29,17 @@ def test_no_two_public_classes_share_a_name() -> None:
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
 
 
+def test_audit_entries_are_built_in_one_file() -> None:
+    """By `Ledger.note`, or by `AuditEntry.begun` for work of several batches."""
+    builders = {
+        file.relative_to(SOURCE).as_posix()
+        for file in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "AuditEntry"
+    }
+    assert builders == {"_ledger.py"}
+
+
 NOT_VERBS = frozenset(
     [
         "a",

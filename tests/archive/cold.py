@@ -69,9 +69,13 @@ class Cold:
     events: list[Event] = field(default_factory=list)
     at: dict[str, Callable[[], object]] = field(default_factory=dict)
     """What happens, once, when a sweep has reached a state, or has let a batch go."""
+    hears: list[Callable[[Event], object]] = field(default_factory=list)
+    """Who else hears everything."""
 
     def hear(self, event: Event) -> None:
         self.events.append(event)
+        for one in self.hears:
+            one(event)
         state = event.state if isinstance(event, ArchiveStep) else "batch" if isinstance(event, BatchTaken) else ""
         if (act := self.at.pop(state, None)) is not None:
             act()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from deltalake import DeltaTable
 from archive.cold import STAYING, Cold, cold_keeper, conserve, events, insert_events
 from archive.test_restore import EVENT, READ, back, content, ever, trail
 from servers import Database, SqliteDatabase
+from wane._prune.pace import Pace
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError, UnknownTable, Unproven, WrongArgument
-from wane.events import RowsRestored
+from wane.events import RowsRestored, WorkProgressed
 
 pytestmark = pytest.mark.on_spark
 
@@ -47,6 +49,23 @@ def test_chosen_rows_move_back_exactly_and_are_protected_until_their_time(databa
         conserve(cold, known, done=True)
         assert [row["body"] for row in cold.archived() if row["id"] == 50] == ["changed since"]
         assert not list((tmp_path / "cold" / ".restore").glob("*/*")), "nothing staged is left behind"
+
+
+@pytest.mark.sampled
+def test_a_stop_cancels_the_tasks_and_the_same_restore_resumes(database: Database, tmp_path: Path) -> None:
+    events(database, 300)
+    known, stop = ever(database), threading.Event()
+    slow = Pace(target_seconds=1.0, duty=0.5, first_batch=5, least_batch=5, most_batch=5)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        cold.hears.append(lambda event: stop.set() if isinstance(event, WorkProgressed) and event.done else None)
+        half = cold.keeper.archive.restore("event", where="id <= 300", pace=slow, stop=stop)
+        assert half.stopped
+        assert half.restored["event"] == len(cold.hot()) - len(STAYING)
+        conserve(cold, known, done=False)
+        done = back(cold, where="id <= 300")
+        assert (done.id, done.restored["event"], done.stopped) == (half.id, 300, False)
+        conserve(cold, known, done=True)
 
 
 @pytest.mark.sampled

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from covering import role
+from races.racing import Background
 from servers import PostgresDatabase
 from wane._db import open_store
 from wane._db.postgres.bounded import BoundedConnection
@@ -16,6 +18,7 @@ from wane._db.url import resolve_url
 from wane.errors import StoreError, Unreachable
 
 PATH, ISOLATION = "SHOW search_path", "SHOW transaction_isolation"
+SETTINGS = "SELECT current_setting('search_path'), current_setting('enable_seqscan')"
 
 
 @pytest.fixture
@@ -31,9 +34,7 @@ def often(store: PostgresStore, text: str = PATH) -> list[object]:
 
 def own_settings(store: PostgresStore) -> tuple[str, str]:
     """The settings that the session itself has, whatever a transaction of Wane's would set."""
-    [(path, by_sort)] = store._connection.execute(
-        "SELECT current_setting('search_path'), current_setting('enable_seqscan')"
-    ).fetchall()
+    [(path, by_sort)] = store._connection.execute(SETTINGS).fetchall()
     return path, by_sort
 
 
@@ -43,7 +44,9 @@ def test_frequent_statements_have_the_same_settings_as_the_first(store: Postgres
     assert own_settings(store) == ("pg_catalog, pg_temp", "off"), "they have become the session's"
 
 
-@pytest.mark.parametrize("other", ["read", "transaction", "now", "a statement that is refused, then a read"])
+@pytest.mark.parametrize(
+    "other", ["read", "transaction", "now", "estimate", "migrate", "a statement that is refused, then a read"]
+)
 def test_anything_else_finds_the_settings_of_the_session_as_they_were(store: PostgresStore, other: str) -> None:
     often(store)
     if other == "transaction":
@@ -51,6 +54,10 @@ def test_anything_else_finds_the_settings_of_the_session_as_they_were(store: Pos
             assert transaction.execute("SHOW enable_seqscan", {}) == [("on",)]
     elif other == "now":
         store.now()
+    elif other == "estimate":
+        assert store.planner.estimate(SERIES) == 1000
+    elif other == "migrate":
+        assert len(store.migrate()) > 1
     else:
         if other != "read":
             with pytest.raises(StoreError):
@@ -58,6 +65,37 @@ def test_anything_else_finds_the_settings_of_the_session_as_they_were(store: Pos
         assert store.read(Statement("SHOW enable_seqscan", {}), 5) == [("on",)]
     assert own_settings(store) == ('"$user", public', "on")
     assert often(store)[-1] == "pg_catalog, pg_temp"
+
+
+SERIES = Statement("SELECT n FROM pg_catalog.generate_series(1, 1000) AS n", {})
+
+
+@pytest.mark.parametrize("other", ["estimate", "migrate"])
+def test_a_second_thread_finds_the_settings_as_they_were_whatever_the_first_one_does(
+    store: PostgresStore, other: str
+) -> None:
+    over, turns = threading.Event(), threading.Semaphore(0)
+
+    def live() -> set[tuple[object, ...]]:
+        found: set[tuple[object, ...]] = set()
+        while not over.is_set():
+            found.add(tuple(store.run(SETTINGS, {})[0]))
+            [row] = store.read(Statement(SETTINGS, {}), 5)
+            found.add(("read", *row))
+            turns.release()
+        return found
+
+    beside = Background(live)
+    for _ in range(20):
+        assert turns.acquire(timeout=60)
+        if other == "estimate":
+            store.planner.estimate(SERIES)
+        else:
+            store.migrate()
+    over.set()
+    assert beside.result() == {("pg_catalog, pg_temp", "off"), ("read", "pg_catalog, pg_temp", "on")}
+    store.now()
+    assert own_settings(store) == ('"$user", public', "on")
 
 
 def test_frequent_statements_are_transactions_like_all_others(postgres_database: PostgresDatabase) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from wane._archive.delta.cold_table import ColdTable, root_of
@@ -15,18 +14,16 @@ from wane._archive.delta.paths import ColdPath
 from wane._archive.delta.sql_log import ArchiveLog
 from wane._archive.spark import executor
 from wane._archive.spark.executor import ArchiveExecutor
-from wane._contract.model import Contract
+from wane._archive.work import ArchiveWork
 from wane._contract.names import TableName
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._leases import Lease, leased
 from wane._ledger import Ledger
 from wane._prune.batches import require_open
-from wane._prune.pace import Pace
 from wane._prune.pacing import Closed, require_running
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, ArchiveError, LeaseLost, WaneError
-from wane.events import Listener, ignore_event
 
 _READ_SECONDS = 10.0
 """How long reading Wane's own tables may take."""
@@ -41,26 +38,13 @@ class Reported(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveContext:
-    """A contract, its store, and how work on its archive runs, stops and is reported."""
+class ArchiveContext(ArchiveWork):
+    """Work on the archive of one contract."""
 
-    store: Store
-    contract: Contract
-    actor: str
-    listener: Listener = ignore_event
-    stop: threading.Event = field(default_factory=threading.Event)
-    """Set to stop at the next batch."""
     starting: Callable[[str], None] = lambda _: None
     """Called with the Spark master when Spark is being started, because that takes seconds."""
-    fence: Callable[[Transaction], None] = lambda _: None
-    """Called inside every transaction that deletes rows; raises if another process may work by now."""
-    custom_pace: Pace | None = None
     commits: Commits = commit_single
     """Makes the commits of a sweep: alone, or together with those of other databases."""
-
-    @property
-    def pace(self) -> Pace:
-        return self.custom_pace or Pace.of(self.contract.sweep)
 
     @property
     def executor(self) -> ArchiveExecutor:

@@ -587,8 +587,8 @@ class Archive:
             self._actor,
             self._listener,
             stop or threading.Event(),
-            starting,
             custom_pace=pace,
+            starting=starting,
             commits=self._commits or commit_single,
         )
 

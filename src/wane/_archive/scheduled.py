@@ -10,10 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wane._archive.spark.session import stopped_when_idle
 from wane._archive.tier.tier import DatabaseTier
+from wane._archive.work import ArchiveWork
 from wane._contract.model import Contract, Rule, Table, ToArchive, ToColdTier
 from wane._db import Store
 from wane._db.transaction import Transaction
@@ -56,36 +58,28 @@ class ScheduledArchive:
 
         If another process holds the lease of its archive, do nothing: the next window checks again.
         """
+        work = ArchiveWork(store, self.contract, actor, listener, stop, fence)
         if any(rule.active and isinstance(rule.action, ToColdTier) for rule in table.rules):
-            return self._expire_tier(store, table, actor, listener, fence, stop)
+            return self._expire_tier(DatabaseTier.of(work), table)
         rules = [rule for rule in table.rules if rule.active and isinstance(rule.action, ToArchive)]
         if not rules or table.append_only:
             return []
         with stopped_when_idle(self.contract.spark.idle_stop), store.clone(answer_seconds=_ANSWER_SECONDS) as own:
-            work = _Work(own, self.contract, table, actor, listener, fence, stop, self._failing)
+            archiving = _Archiving(replace(work, store=own), table, self._failing)
             try:
-                return work.rules(rules)
+                return archiving.rules(rules)
             except ImportError as problem:
                 missing = SparkError(
                     f"the archive's libraries are missing: {problem.name}", "pip install 'wane[spark]'"
                 )
-                return [work.failed(rules[0], str(missing))]
+                return [archiving.failed(rules[0], str(missing))]
 
-    def _expire_tier(
-        self,
-        store: Store,
-        table: Table,
-        actor: str,
-        listener: Listener,
-        fence: Callable[[Transaction], None],
-        stop: threading.Event,
-    ) -> list[SweptRule]:
+    def _expire_tier(self, tier: DatabaseTier, table: Table) -> list[SweptRule]:
         """Expire rows that are archived in the same database, if that was last done long enough ago."""
         name = str(table.name)
-        tier = DatabaseTier(store, self.contract, actor, listener, stop, fence)
         if tier.cutoff(table) is None or table.append_only:
             return []
-        with store.snapshot() as transaction:
+        with tier.store.snapshot() as transaction:
             last = Ledger.of(transaction).trail(kind="archive_expire", table=name, limit=1)
             if last and transaction.now() - last[0].executed_at < self.contract.upkeep.every:
                 return []
@@ -93,30 +87,18 @@ class ScheduledArchive:
         if done.outcome is not Outcome.FAILED:
             return []
         rule = next(one for one in table.rules if isinstance(one.action, ToColdTier))
-        listener(RuleFailed(table.scheduler, name, rule.name, table.label(rule), done.message))
+        tier.listener(RuleFailed(table.scheduler, name, rule.name, table.label(rule), done.message))
         return [SweptRule(name, rule.name, "shelve", Outcome.FAILED, {name: 0}, 0, 0.0, done.message)]
 
 
-class _Work:
-    def __init__(
-        self,
-        store: Store,
-        contract: Contract,
-        table: Table,
-        actor: str,
-        listener: Listener,
-        fence: Callable[[Transaction], None],
-        stop: threading.Event,
-        failing: set[str],
-    ) -> None:
-        self.store = store
-        self.contract = contract
+class _Archiving:
+    """Archives one table."""
+
+    def __init__(self, work: ArchiveWork, table: Table, failing: set[str]) -> None:
+        self.work = work
+        self.store = work.store
         self.table = table
         self.name = str(table.name)
-        self.actor = actor
-        self.listener = listener
-        self.fence = fence
-        self.stop = stop
         self.failing = failing
 
     def rules(self, rules: list[Rule]) -> list[SweptRule]:
@@ -126,8 +108,7 @@ class _Work:
         busy = self._busy()
         if busy:
             return [self._swept(rule.name, Outcome.OFF, busy) for rule in rules]
-        context = ArchiveContext(self.store, self.contract, self.actor, self.listener, self.stop, fence=self.fence)
-        archiver = Archiver(context, most_sweeps=1, wait=True, unattended=True)
+        archiver = Archiver(ArchiveContext.of(self.work), most_sweeps=1, wait=True, unattended=True)
         done = []
         for rule in rules:
             began = time.monotonic()
@@ -149,7 +130,7 @@ class _Work:
         return done
 
     def failed(self, rule: Rule, message: str) -> SweptRule:
-        self.listener(RuleFailed(self.table.scheduler, self.name, rule.name, self.table.label(rule), message))
+        self.work.listener(RuleFailed(self.table.scheduler, self.name, rule.name, self.table.label(rule), message))
         return self._swept(rule.name, Outcome.FAILED, message)
 
     def _swept(self, rule: str, outcome: Outcome, message: str) -> SweptRule:
@@ -173,7 +154,7 @@ class _Work:
         upkeep = Upkeep(context)
         if not self._is_time(upkeep):
             return []
-        settings = self.contract.upkeep
+        settings = self.work.contract.upkeep
         names = upkeep.written_by(self.name, upkeep.sweeps())
         steps: list[Callable[[], ExpiredTable | CompactedTable | TidiedTable]] = [
             lambda: ArchiveExpiry(upkeep).expire(self.table, most_months=_MOST_MONTHS)
@@ -202,7 +183,7 @@ class _Work:
                 continue
             if done.outcome is not Outcome.FAILED:
                 # Stopped, switched off, or another worker has its lease now: the same holds for every other step.
-                outcome = Outcome.STOPPED if self.stop.is_set() else Outcome.OFF
+                outcome = Outcome.STOPPED if self.work.stop.is_set() else Outcome.OFF
                 return [*swept, self._swept(rule.name, outcome, done.message)]
             if done.busy:
                 swept.append(self._swept(rule.name, Outcome.OFF, done.message))
@@ -218,4 +199,4 @@ class _Work:
             return True
         with self.store.snapshot() as transaction:
             last = Ledger.of(transaction).trail(kind="archive_tidy", table=self.name, limit=1)
-            return not last or transaction.now() - last[0].executed_at >= self.contract.upkeep.every
+            return not last or transaction.now() - last[0].executed_at >= self.work.contract.upkeep.every

@@ -25,8 +25,6 @@ from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._prune.batches import require_not_append_only
-from wane._prune.pacing import Closed
-from wane.errors import ArchiveChanged
 
 _AT_ONCE = 100_000
 """The most rows that one call erases; the next one continues."""
@@ -143,13 +141,7 @@ class _Erasing:
             "changes": [change.written() for change in changes],
             "inputs": {"month": month, "absent": len(copies)},
         }
-        self.upkeep.plan(job, plan, self.leases)
-        try:
-            self.upkeep.commit(job, self.name, EXPIRE, plan, self.leases, may=partial(self._conclude, copies))
-        except (NewHold, Closed, ArchiveChanged):
-            if not self.upkeep.begun(job, self.name, plan):
-                self.upkeep.abandon(job, self.leases)
-            raise
+        self.upkeep.carry_out(job, self.name, EXPIRE, plan, self.leases, may=partial(self._conclude, copies))
         for change in changes:
             done.add(change.table, month, change.gone)
 

@@ -37,9 +37,8 @@ from wane._contract.duration import Forever
 from wane._contract.names import TableName
 from wane._db.schema import Schema
 from wane._leases import Lease
-from wane._prune.pacing import Closed
 from wane._prune.sweep import Outcome
-from wane.errors import ArchiveChanged, ArchiveError, SparkError, Unproven
+from wane.errors import ArchiveError, SparkError, Unproven
 from wane.events import WorkProgressed
 
 if TYPE_CHECKING:
@@ -113,12 +112,7 @@ class Compaction:
             "into_bytes": sum(file.bytes for file in added),
         }
         plan = {"changes": [change.written()], "inputs": inputs}
-        self.upkeep.plan(job, plan, leases)
-        try:
-            self.upkeep.commit(job, name, COMPACT, plan, leases)
-        except (Closed, ArchiveChanged):
-            self.upkeep.abandon(job, leases)
-            raise
+        self.upkeep.carry_out(job, name, COMPACT, plan, leases)
         done.add(files, added)
 
     def _write(self, cold: ColdTable, files: Sequence[ColdFile], job: int) -> list[NewFile]:

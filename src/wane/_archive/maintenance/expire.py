@@ -36,9 +36,8 @@ from wane._contract.model import ArchiveTable, Table, Time
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._prune.batches import require_not_append_only
-from wane._prune.pacing import Closed
 from wane._prune.sweep import Outcome
-from wane.errors import ArchiveChanged, ArchiveError
+from wane.errors import ArchiveError
 
 _MARGIN = timedelta(days=1)
 """A month is a month in its rule's time zone: in another zone it begins and ends at most a day earlier or later."""
@@ -187,13 +186,7 @@ class _Month:
             self.upkeep.abandon(job, leases)
             return
         plan = {"changes": [change.written() for change in changes], "inputs": self.inputs}
-        self.upkeep.plan(job, plan, leases)
-        try:
-            self.upkeep.commit(job, self.name, EXPIRE, plan, leases, may=self._still_free)
-        except (NewHold, Closed, ArchiveChanged):
-            if not self.upkeep.begun(job, self.name, plan):
-                self.upkeep.abandon(job, leases)
-            raise
+        self.upkeep.carry_out(job, self.name, EXPIRE, plan, leases, may=self._still_free)
         for change in changes:
             done.add(change.table, self.month, change.gone)
 

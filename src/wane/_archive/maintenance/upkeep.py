@@ -26,6 +26,7 @@ from wane._contract.model import Table, ToArchive
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import Ledger
+from wane._prune.pacing import Closed
 from wane._prune.sql_outbox import emit
 from wane.errors import ArchiveChanged, ArchiveError
 from wane.events import ArchiveMaintained, hard_deleted
@@ -150,6 +151,25 @@ class Upkeep:
     def plan(self, job: int, plan: Any, leases: Sequence[Lease]) -> None:
         with self.transaction(leases) as transaction:
             Jobs(transaction).plan(job, plan)
+
+    def carry_out(
+        self,
+        job: int,
+        table: str,
+        kind: str,
+        plan: Any,
+        leases: Sequence[Lease],
+        *,
+        may: Callable[[Transaction], None] = lambda _: None,
+    ) -> None:
+        """Record the plan of a job, and commit it; abandon the job if that is refused before the first commit."""
+        self.plan(job, plan, leases)
+        try:
+            self.commit(job, table, kind, plan, leases, may=may)
+        except (NewHold, Closed, ArchiveChanged):
+            if not self.begun(job, table, plan):
+                self.abandon(job, leases)
+            raise
 
     def commit(
         self,

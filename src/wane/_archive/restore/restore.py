@@ -7,6 +7,7 @@ where it says.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,8 +51,8 @@ from wane.events import RowsRestored, WorkProgressed
 _FOLDER = ".restore"
 _REMOVED_AT_ONCE = 500_000
 _SHOWN = 20
-_PREVIEW = "preview-"
-"""Begins the name of what a dry run stages, before the time when it began."""
+_PREVIEW = re.compile(r"preview-(?P<began>\d+)-[0-9a-f]+")
+"""The name of what a dry run stages, with the time when it began."""
 _PREVIEW_LASTS = timedelta(days=1)
 """What a dry run staged longer ago was left by a process that died."""
 
@@ -218,7 +219,7 @@ class _Restore:
         """Choose rows, compare them with the table, and report what would come back."""
         side = self._require_possible(protect)
         # Named with its time: a restore that runs beside this deletes what a preview that died has left, and no other.
-        folder = self.folder / f"{_PREVIEW}{int(self.store.now().timestamp())}-{uuid.uuid4().hex}"
+        folder = self.folder / f"preview-{int(self.store.now().timestamp())}-{uuid.uuid4().hex}"
         try:
             _, would = self._choose(choice, folder, side, on_conflict, most)
             return replace(would, dry_run=True)
@@ -511,8 +512,9 @@ class _Restore:
         ended = (self.store.now() - _PREVIEW_LASTS).timestamp()
         if self.folder.is_dir():
             for one in children(self.folder):
-                began = one.name.removeprefix(_PREVIEW).partition("-")[0] if one.name.startswith(_PREVIEW) else "0"
-                if (needed is None or one.name != needed.staged) and int(began) < ended:
+                preview = _PREVIEW.fullmatch(one.name)
+                used = int(preview["began"]) >= ended if preview else needed is not None and one.name == needed.staged
+                if not used:
                     remove_tree(one)
 
     def _chosen(self, folder: ColdPath, pieces: int) -> dict[str, int]:

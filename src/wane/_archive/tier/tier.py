@@ -7,12 +7,11 @@ Spark nor any other library.
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -28,6 +27,7 @@ from wane._archive.tier.sql import (
     older_versions,
     parse_comparisons,
 )
+from wane._archive.work import ArchiveWork
 from wane._contract.duration import Forever, format_duration
 from wane._contract.model import Contract, Table, ToColdTier
 from wane._db import Store
@@ -37,14 +37,13 @@ from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Hold
 from wane._prune.batches import Batches, pass_gates, require_not_append_only
 from wane._prune.binding import Bindings
-from wane._prune.pace import Pace
 from wane._prune.pacing import Closed, Stopped
 from wane._prune.sql_outbox import emit
 from wane._prune.sweep import Outcome
 from wane._rules.rows import rows_of
 from wane._rules.selection import BoundFollower, Selection
 from wane.errors import ArchiveError, Locked, PlanError, StoreError, TimedOut, WaneError, WrongArgument
-from wane.events import ArchiveMaintained, Listener, RowsRestored, hard_deleted, ignore_event
+from wane.events import ArchiveMaintained, RowsRestored, hard_deleted
 
 _SHOWN = 20
 _CHANGED = "another row got its key meanwhile, or it left the archive"
@@ -57,16 +56,8 @@ def _schema_of(table: Table) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseTier:
+class DatabaseTier(ArchiveWork):
     """Expires and restores rows of a contract's tables that are archived in the same database."""
-
-    store: Store
-    contract: Contract
-    actor: str
-    listener: Listener = ignore_event
-    stop: threading.Event = field(default_factory=threading.Event)
-    fence: Callable[[Transaction], None] = lambda _: None
-    custom_pace: Pace | None = None
 
     def _selections(self, table: Table) -> list[Selection]:
         bindings = Bindings(self.store, self.contract)
@@ -86,9 +77,6 @@ class DatabaseTier:
 
     def _rows(self, transaction: Transaction, table: Table, selection: Selection, month: TierMonth) -> TierRows:
         return TierRows(rows_of(self.store), transaction, selection, _schema_of(table), month.month)
-
-    def _pace(self) -> Pace:
-        return self.custom_pace or Pace.of(self.contract.sweep)
 
     # Listing
 
@@ -181,7 +169,7 @@ class DatabaseTier:
             return pass_gates(transaction, whole, self.contract.sweep, self.fence)
 
         began = time.monotonic()
-        batches = Batches(self.store, self._pace(), audit, begin, self.stop)
+        batches = Batches(self.store, self.pace, audit, begin, self.stop)
         for month in months:
             take = partial(self._delete, batches, table, whole, month, cutoff, selections)
             while True:
@@ -362,9 +350,7 @@ class _TierRestore:
             now,
             run=f"restore-{uuid.uuid4().hex[:8]}",
         )
-        batches = Batches(
-            self.tier.store, self.tier._pace(), audit, lambda one: one.now(), self.tier.stop, durable=True
-        )
+        batches = Batches(self.tier.store, self.tier.pace, audit, lambda one: one.now(), self.tier.stop, durable=True)
         stopped = False
         try:
             for month in self.months:
