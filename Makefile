@@ -158,7 +158,7 @@ crash: setup ## kill sweeps at random times, hundreds of times on each store
 soak: setup ## run ten processes for a minute on each store, killed and stopped at random
 	@WANE_SOAK_SECONDS=$(SOAK) $(BIN)/pytest -m soak --all --numprocesses 0 -rP tests/schedule
 
-cluster: setup ## archive on a Spark cluster: a master and two workers of its own
+cluster: setup ## archive on a Spark cluster and over Spark Connect, both of its own, and kill their drivers
 	@$(BIN)/pytest -m cluster --all --numprocesses 0 tests/archive
 
 mutations: setup ## remove every guard in turn and see a named test fail

@@ -248,8 +248,9 @@ class Application:
             oracle.set(number + 2, "body", f"changed {self._new}")
             oracle.set(number + 3, "id", self._new)  # Nothing follows it.
             oracle.delete(number + 4)
-            if any(row[0] == number + 4 for row in oracle.deleted["event"][-1:]):
-                oracle.insert([number + 4] if self._random.random() < 0.5 else [])
+            gone = any(row[0] == number + 4 for row in oracle.deleted["event"][-1:])
+            if gone and number + 4 not in oracle.ever["event"] and self._random.random() < 0.5:
+                oracle.insert([number + 4])
             oracle.set(number + 5, "at_ms", NOW_MS)
             oracle.insert([self._new + 1])
 

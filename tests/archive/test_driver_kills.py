@@ -19,7 +19,7 @@ ROWS = 100
 STATES = ["planned", "written", "committed", "batch", "evicted"]
 SHORT_RANGES = KINDS["plain"].contract.replace("range_rows = 60", "range_rows = 25").replace("198d", "forever")
 
-pytestmark = [pytest.mark.cluster, pytest.mark.crash, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.crash]
 
 
 def killed_at(folder: Path, state: str) -> None:
@@ -56,11 +56,13 @@ def kill_at_every_state(database: Database, folder: Path, spark: str) -> None:
             database.execute(f"UPDATE {lease} SET until = '2020-01-01T00:00:00.000000Z'")
 
 
+@pytest.mark.timeout(2400)
 def test_a_driver_of_a_cluster_survives_kills(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     with cluster(tmp_path, 2, {"WANE_TASK_URL": postgres_database.url}) as master:
         kill_at_every_state(postgres_database, tmp_path, spark_of(master, tmp_path))
 
 
+@pytest.mark.timeout(2400)
 def test_a_driver_over_spark_connect_survives_kills(database: Database, tmp_path: Path) -> None:
     with connect_server(tmp_path) as remote:
         kill_at_every_state(database, tmp_path, f'remote = "{remote}"\n')
