@@ -1,16 +1,20 @@
 """How long it takes to move rows to an archive, beside the ways that people do it by hand.
 
-    .venv/bin/python -m bench.archive [--rows 2000000] [--rounds 3] [--only sqlite|postgres] [--scale] [--cluster] [--files 1000]
+    .venv/bin/python -m bench.archive [--rows 2000000] [--rounds 3] [--only sqlite|postgres]
+    .venv/bin/python -m bench.archive --cold 30000 | --scale 5 --rows 10000000 | --files 1000 | --cluster --rows 40000
 
 Every round gives each contender the same table of about 500 bytes a row, all of it due, and takes them in turns. Wane copies, reads back,
-proves, commits and evicts, and can be killed anywhere; the others copy and delete. On PostgreSQL every ten rows have a transaction of their
-own, as applications write them. Everybody's connections are open and everybody's Spark runs already (`spark_start_seconds` says what that
-took); the rival over JDBC has a Spark of its own, with Spark's own settings of Java. The first archive run of a schema proves every row inside the database; so a few rows go first, unmeasured, and what is measured is
-the everyday run. CPU seconds are those of this process, its Java, its tasks and the database's server: on a busy machine they are the
-numbers to trust. `cold` is a first run in a process of its own, with Spark's start and the strict proof of a first sweep. `--scale`
-measures Wane alone with a quarter of the rows and with all of them. `--cluster` measures it on a standalone cluster of one, two and four
-worker processes, with a database that makes every connection wait: see `waiting`. `--files` counts the files that a query by key reads.
-Raw samples go to bench/results/archive.json.
+proves, commits and evicts, and can be killed anywhere; the others copy and delete. On PostgreSQL every row is written by a transaction of
+its own. Everybody's connections are open and everybody's Spark runs already (`spark_start_seconds` says what that took); the rival over
+JDBC has a Spark of its own, with Spark's own settings of Java. The first archive run of a schema proves every row inside the database; so a
+few rows go first, unmeasured, and what is measured is the everyday run. CPU seconds are those of this process, its Java, its tasks and the
+database's server: on a busy machine they are the numbers to trust.
+
+`--cold` measures a first run of so many rows in a process of its own, with Spark's start and the strict proof of a first sweep. `--scale`
+measures Wane alone with a part of the rows (a fifth, say) and with all of them: time, CPU, and the most memory of each kind of process; its
+rows have one transaction, because writing each by its own would take longer than archiving them. `--files` builds an archive of so many
+files, and counts those that a query by key reads. `--cluster` measures a standalone cluster of one, two and four worker processes, with a
+database that makes every connection wait: see `Waiting`. Raw samples go to bench/results/archive.json.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import adbc_driver_postgresql.dbapi as adbc_postgres
 import adbc_driver_sqlite.dbapi as adbc_sqlite
@@ -39,12 +44,16 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
 
 from bench.measuring import ROOT, machine, postgres_url, print_line, timed
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.files import listing
+from wane._archive.rows.statistics import statistics as statistics_of
 from wane._archive.spark.session import session
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
-from wane._keeper import open_keeper
+from wane._keeper import Keeper, open_keeper
 from wane._prune.pace import FAST
 
 RESULTS = ROOT / "bench" / "results" / "archive.json"
@@ -62,22 +71,23 @@ CREATE TABLE event_outbox (
 """
 SQLITE_TABLE = POSTGRES_TABLE.replace("timestamptz", "integer").replace("uuid", "text").replace("bigint", "integer")
 INDEX = "CREATE INDEX event_outbox_age ON event_outbox (created_at, id)"
-FILL = """
+ROW = """SELECT n, to_timestamp({first} + n * {step}::double precision), 'orders', 'order_' || n % 7, 'stream-' || n % 1000,
+        md5(n::text)::uuid, repeat(md5((n * 7)::text), 4) || repeat(md5((n % 500)::text), 7)"""
+FILL = f"""
 DO $fill$
 BEGIN
-  FOR low IN 1..{rows} BY 10 LOOP
+  FOR n IN 1..{{rows}} LOOP
     BEGIN
-      INSERT INTO event_outbox
-      SELECT n, to_timestamp({first} + n * {step}::double precision), 'orders', 'order_' || n % 7, 'stream-' || n % 1000,
-        md5(n::text)::uuid, repeat(md5((n * 7)::text), 4) || repeat(md5((n % 500)::text), 7)
-      FROM generate_series(low, least(low + 9, {rows})) AS n;
+      INSERT INTO event_outbox {ROW};
     EXCEPTION WHEN unique_violation THEN RAISE;  -- A block with a handler is a transaction of its own.
     END;
   END LOOP;
 END $fill$
 """
+FILL_AT_ONCE = f"INSERT INTO event_outbox {ROW} FROM generate_series(1, {{rows}}) AS n"
+COUNTED = 10_000
+"""Of the first so many rows it is checked that each was written by a transaction of its own."""
 WARM = 100
-COLD_ROWS = 30_000
 
 
 def contract(folder: Path, url: str, unit: str, spark: str = "") -> Contract:
@@ -191,11 +201,15 @@ class Postgres:
         self.url = url
         self.connection = psycopg.connect(url, autocommit=True)
 
-    def fresh(self, rows: int) -> None:
+    def fresh(self, rows: int, *, at_once: bool = False) -> None:
         self.connection.execute("DROP TABLE IF EXISTS event_outbox")
         self.connection.execute(POSTGRES_TABLE.encode())
-        step = DAYS * 86_400 / rows
-        self.connection.execute(FILL.format(first=FIRST.timestamp(), step=step, rows=rows).encode())
+        fill = FILL_AT_ONCE if at_once else FILL
+        self.connection.execute(fill.format(first=FIRST.timestamp(), step=DAYS * 86_400 / rows, rows=rows).encode())
+        if not at_once:
+            counted = "SELECT count(*), count(DISTINCT xmin::text) FROM event_outbox WHERE id <= %s"
+            [(written, transactions)] = self.connection.execute(counted, [COUNTED]).fetchall()
+            assert written == transactions
         self.connection.execute(INDEX)
         self.connection.execute("VACUUM ANALYZE event_outbox")
         self.connection.execute("CHECKPOINT")
@@ -240,7 +254,8 @@ class Sqlite:
         connection.executescript("PRAGMA journal_mode = wal; PRAGMA synchronous = normal;")
         return connection
 
-    def fresh(self, rows: int) -> None:
+    def fresh(self, rows: int, *, at_once: bool = False) -> None:
+        del at_once  # Rows of SQLite have no transactions.
         self.connection.executescript("DROP TABLE IF EXISTS event_outbox; VACUUM")
         self.connection.execute(SQLITE_TABLE)
         step = DAYS * 86_400_000 / rows
@@ -297,7 +312,7 @@ Database = Postgres | Sqlite
 # --- Contenders: each empties the table into a folder -------------------------------------------------------------------------------------
 
 
-def wane(database: Database, folder: Path, rows: int) -> Callable[[], dict[str, Any]]:
+def wane(database: Database, folder: Path, rows: int, *, at_once: bool = False) -> Callable[[], dict[str, Any]]:
     """Prepared by a run over a few rows, which proves the schema."""
     promised = contract(folder, database.url, database.unit)
     with open_keeper(None, contract=promised) as keeper:
@@ -306,7 +321,7 @@ def wane(database: Database, folder: Path, rows: int) -> Callable[[], dict[str, 
         keeper.archive.adopt()  # The folder of the round before is gone.
     database.fresh(WARM)
     _archive(promised)
-    database.fresh(rows)
+    database.fresh(rows, at_once=at_once)
     return lambda: _archive(promised)
 
 
@@ -458,7 +473,11 @@ def measure(database: Database, folder: Path, rows: int, rounds: int) -> dict[st
             shutil.rmtree(place)
     if rival is not None:
         rival.close()
-    return {"rows": rows, "load": os.getloadavg()[1], "samples": samples, "ratios": ratios(samples)}
+    return {"rows": rows, **_now(), "samples": samples, "ratios": ratios(samples)}
+
+
+def _now() -> dict[str, Any]:
+    return {"measured_on": machine()["measured_on"], "load": round(os.getloadavg()[1], 1)}
 
 
 def ratios(samples: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
@@ -476,35 +495,38 @@ def ratios(samples: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
     return {name: round(value, 3) for name, value in found.items()}
 
 
-def scale(database: Database, folder: Path, rows: int) -> dict[str, Any]:
-    """A quarter of the rows, and all of them."""
+def scale(database: Database, folder: Path, rows: int, factor: int) -> dict[str, Any]:
+    """A part of the rows, and all of them."""
     found: dict[str, Any] = {}
-    for name, count in (("quarter", rows // 4), ("whole", rows)):
-        run = wane(database, folder / f"{database.kind}-{name}", count)
+    for name, count in (("part", rows // factor), ("whole", rows)):
+        place = folder / f"{database.kind}-{name}"
+        run = wane(database, place, count, at_once=True)
         with Watched(os.getpid()) as used, Watched(*database.server()) as server:
             seconds, told = timed(run)
+        shutil.rmtree(place)
         spent = round(used.cpu_seconds + server.cpu_seconds, 2)
-        found[name] = {
-            "rows": count,
-            "seconds": round(seconds, 2),
-            "cpu_seconds": spent,
-            **told,
-            "memory_mb": used.most,
-        }
+        sample = {"rows": count, "seconds": round(seconds, 2), "cpu_seconds": spent}
+        found[name] = {**sample, **told, "memory_mb": used.most}
         print_line(f"{database.kind} {name}: {found[name]}")
-    found["ratio"] = round(found["whole"]["seconds"] / found["quarter"]["seconds"], 3)
-    found["CPU ratio"] = round(found["whole"]["cpu_seconds"] / found["quarter"]["cpu_seconds"], 3)
-    return found
+    part, whole = found["part"], found["whole"]
+    found["time"] = round(whole["seconds"] / part["seconds"], 3)
+    found["CPU"] = round(whole["cpu_seconds"] / part["cpu_seconds"], 3)
+    found["memory"] = {
+        kind: round(most / part["memory_mb"][kind], 2)
+        for kind, most in whole["memory_mb"].items()
+        if kind in part["memory_mb"]
+    }
+    return {"factor": factor, **_now(), **found}
 
 
-def cold(database: Database, folder: Path) -> dict[str, Any]:
+def cold(database: Database, folder: Path, rows: int) -> dict[str, Any]:
     """A first run in a process of its own: Spark and its workers start, and every row is proven twice."""
     promised = contract(folder, database.url, database.unit)
     with open_keeper(None, contract=promised) as keeper:
         keeper.migrate()
         keeper.enable()
         keeper.archive.adopt()
-    database.fresh(COLD_ROWS)
+    database.fresh(rows)
     started = time.monotonic()
     command = [sys.executable, "-c", COLD, str(promised.path), str(started)]
     program = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -515,7 +537,7 @@ def cold(database: Database, folder: Path) -> dict[str, Any]:
     assert database.left() == 0
     parts = json.loads(errors.splitlines()[-1])
     spent = round(used.cpu_seconds + server.cpu_seconds, 2)
-    return {"rows": COLD_ROWS, "seconds": round(seconds, 2), "cpu_seconds": spent, "parts": parts}
+    return {"rows": rows, **_now(), "seconds": round(seconds, 2), "cpu_seconds": spent, "parts": parts}
 
 
 COLD = """
@@ -533,30 +555,60 @@ b.print_line(b.json.dumps({**parts, **done}))
 # --- A query by key --------------------------------------------------------------------------------------------------------------------
 
 
+ROWS_OF_A_FILE = 20
+
+
 def by_key(database: Database, folder: Path, files: int) -> dict[str, Any]:
-    """Ask an archive of many files for one row, and for a row by a condition that no file can be skipped by."""
-    rows = files * 20
-    promised = contract(folder, database.url, database.unit, "[spark]\nrange_rows = 20\n")
+    """Ask an archive of many files for one row, by its key and by a condition that no file can be skipped by.
+
+    A sweep of a few rows makes the table; the other files are written like its own and added in one commit, because
+    sweeps of so many ranges would take longer than all that is measured.
+    """
+    promised = contract(folder, database.url, database.unit)
     with open_keeper(None, contract=promised) as keeper:
         keeper.migrate()
         keeper.enable()
         keeper.archive.adopt()
-        database.fresh(rows)
-        [ran] = keeper.archive.run(pace=FAST).rules
-        assert ran.outcome == "done", ran
-        written = len(list((folder / "archive" / "event_outbox").rglob("*.parquet")))
-        one, seconds, spent = f"id = {rows // 2}", {}, {}
-        for name, where in (("one", one), ("all", f"id + 0 = {rows // 2}")):
+        database.fresh(WARM)
+        _archive(promised)
+        [table] = keeper.archive._cold_tables()
+        _add_files(table, files)
+        row = WARM + files // 2 * ROWS_OF_A_FILE
+        conditions = {"first": "id = 1", "one": f"id = {row}", "all": f"id + 0 = {row}"}
+        found: dict[str, Any] = {}
+        for name, where in conditions.items():  # The first one is to warm up.
             with Watched(os.getpid()) as used:
-                seconds[name], frame = timed(lambda where=where: keeper.archive.query("event_outbox", where=where))
-                read = len(frame.inputFiles())
-                seconds[name] += timed(frame.collect)[0]
-            spent[name] = round(used.cpu_seconds, 2), read
-    found = {
-        name: {"seconds": round(seconds[name], 2), "cpu_seconds": spent[name][0], "files": spent[name][1]}
-        for name in seconds
-    }
-    return {"files": written, **found}
+                seconds, (read, rows) = timed(lambda where=where: _queried(keeper, where))
+            assert rows == 1
+            found[name] = {"seconds": round(seconds, 2), "cpu_seconds": round(used.cpu_seconds, 2), "files": read}
+    del found["first"]
+    return {"files": files, **_now(), **found}
+
+
+def _queried(keeper: Keeper, where: str) -> tuple[int, int]:
+    frame = keeper.archive.query("event_outbox", where=where)
+    return len(frame.inputFiles()), len(frame.collect())
+
+
+def _add_files(table: ColdTable, files: int) -> None:
+    handle = table.fresh()
+    assert handle is not None
+    like = Path(str(table.folder)) / listing(handle)[0].path
+    month = like.parent.name.partition("=")[2]
+    rows = pq.ParquetFile(like).read().take([0] * ROWS_OF_A_FILE)
+    actions: list[Any] = []
+    for number in range(files):
+        first = WARM + 1 + number * ROWS_OF_A_FILE
+        ids = range(first, first + ROWS_OF_A_FILE)
+        made = rows
+        for name, values in (("id", pa.array(ids)), ("_key", pa.array([f'["{one}"]' for one in ids]))):
+            made = made.set_column(made.column_names.index(name), name, values)
+        path = like.with_name(f"sweep-0000000001-{number:06d}-bench.parquet")
+        pq.write_table(made, path, compression="zstd", write_page_checksum=True)
+        stats = json.dumps(statistics_of(pq.read_metadata(path), ()))
+        name = f"{like.parent.name}/{path.name}"
+        actions.append(AddAction(name, path.stat().st_size, {"_month": month}, 1, data_change=True, stats=stats))
+    table.write(handle, actions, [], {})
 
 
 # --- A cluster, and a database that makes everybody wait -------------------------------------------------------------------------------
@@ -570,10 +622,15 @@ CREATE TRIGGER waiting BEFORE DELETE ON event_outbox FOR EACH ROW WHEN (OLD.id %
 
 
 class Waiting:
-    """A line to the server over which every connection gets so many bytes a second, as from a slow disk, without using a processor."""
+    """A line to the server over which every connection gets so many bytes a second, without using a processor.
+
+    It simulates a server that is far away, or reads from a slow disk, and has more of both than one connection can use; `WAITING` is the
+    same for what rows wait for when they are deleted. So one task takes as long as the rows that it reads, two take half of it if they run
+    at the same time, and two cores suffice to show whether four do.
+    """
 
     def __init__(self, host: str, port: int) -> None:
-        self._server = host, port
+        self._host, self._number = host, port
         self._line = socket.create_server(("127.0.0.1", 0))
         self.port = self._line.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -581,9 +638,16 @@ class Waiting:
     def _accept(self) -> None:
         while True:
             client, _ = self._line.accept()
-            server = socket.create_connection(self._server)
+            server = self._connect()
             for pair in ((client, server, None), (server, client, BYTES_PER_SECOND)):
                 threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _connect(self) -> socket.socket:
+        if not self._host.startswith("/"):
+            return socket.create_connection((self._host, self._number))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{self._host}/.s.PGSQL.{self._number}")
+        return server
 
     @staticmethod
     def _pass(source: socket.socket, target: socket.socket, most: int | None) -> None:
@@ -597,10 +661,17 @@ class Waiting:
 
 
 ON_CLUSTER = """
-import json, sys
+import json, sys, time
 import bench.archive as b
 from wane._archive.pipeline import evictors
+from wane._archive.spark.executor import SparkExecutor
 evictors.ROWS_EACH = 1  # So few rows would be evicted by one task; a sweep of a million is divided.
+def warm(number):
+    import adbc_driver_postgresql, deltalake, pyarrow.parquet, wane._archive.pipeline.evictors, wane._archive.pipeline.extract
+    time.sleep(1)  # So that no worker does the part of another.
+    return "{}"
+# Executors start, unpack what is shipped to them, and import it, before anything is measured.
+list(SparkExecutor(b.load_contract(b.Path(sys.argv[1])).spark).run(warm, 4 * int(sys.argv[2])))
 b.print_line(json.dumps(b._archive(b.load_contract(b.Path(sys.argv[1])))))
 """
 
@@ -612,7 +683,10 @@ def on_clusters(database: Postgres, folder: Path, rows: int) -> dict[str, Any]:
 
     options = psycopg.conninfo.conninfo_to_dict(database.url)
     line = Waiting(str(options["host"]), int(options["port"]))
-    given = database.url.replace(f":{options['port']}/", f":{line.port}/")
+    user = ":".join(quote(str(options[one])) for one in ("user", "password") if one in options)
+    given = f"postgresql://{user}@127.0.0.1:{line.port}/{options['dbname']}"
+    if "options" in options:
+        given += f"?options={quote(str(options['options']))}"
     folder.mkdir()
     shipped = environment(folder)
     found: dict[str, Any] = {}
@@ -638,7 +712,7 @@ evictors = {workers}
                 keeper.archive.adopt()
             database.fresh(rows)
             database.connection.execute(f"DROP FUNCTION IF EXISTS waiting CASCADE; {WAITING}".encode())
-            command = [sys.executable, "-c", ON_CLUSTER, str(promised.path)]
+            command = [sys.executable, "-c", ON_CLUSTER, str(promised.path), str(workers)]
             done = subprocess.run(command, cwd=ROOT, check=True, stderr=subprocess.PIPE, text=True)
             assert database.left() == 0
         steps = json.loads(done.stderr.splitlines()[-1])["seconds_of"]
@@ -647,7 +721,7 @@ evictors = {workers}
     for step in ("copy", "evict"):
         times = {one: sample[f"{step}_seconds"] for one, sample in found.items() if one.isdigit()}
         found[f"{step}, 1 worker / 2, 1 / 4"] = [round(times["1"] / times[one], 2) for one in ("2", "4")]
-    return {"rows": rows, **found}
+    return {"rows": rows, **_now(), **found}
 
 
 def main() -> None:
@@ -655,22 +729,27 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["sqlite", "postgres"])
-    parser.add_argument("--scale", action="store_true")
-    parser.add_argument("--cluster", action="store_true")
+    parser.add_argument("--cold", type=int, metavar="ROWS")
+    parser.add_argument("--scale", type=int, metavar="FACTOR")
     parser.add_argument("--files", type=int)
+    parser.add_argument("--cluster", action="store_true")
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results |= machine()
     with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
         folder = Path(place)
         settings = contract(folder / "first", "sqlite:///unused.db", Sqlite.unit).spark
-        if not options.cluster:
+        if not options.cluster and not options.cold:
             results["spark_start_seconds"] = round(timed(lambda: session(settings))[0], 2)
 
         def measured(database: Database) -> None:
             kind = results.setdefault(database.kind, {})
-            if options.scale:
-                kind["scale"] = scale(database, folder, options.rows)
+            if options.cold:
+                kind["cold"] = cold(database, folder / f"{database.kind}-cold", options.cold)
+                print_line(f"{database.kind} cold: {kind['cold']}")
+            elif options.scale:
+                kind["scale"] = scale(database, folder, options.rows, options.scale)
+                print_line(f"{database.kind} scale: {kind['scale']}")
             elif options.files:
                 kind["by_key"] = by_key(database, folder / f"{database.kind}-files", options.files)
                 print_line(f"{database.kind} by key: {kind['by_key']}")
@@ -679,8 +758,6 @@ def main() -> None:
                 kind["cluster"] = on_clusters(database, folder / "clusters", options.rows)
             else:
                 kind |= measure(database, folder, options.rows, options.rounds)
-                kind["cold"] = cold(database, folder / f"{database.kind}-cold")
-                print_line(f"{database.kind} cold: {kind['cold']}")
 
         if options.only != "postgres" and not options.cluster:
             measured(Sqlite(folder))

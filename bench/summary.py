@@ -137,7 +137,9 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
         if ratio is not None:
             of = saved.get("ratios_of") or saved.get("seconds_of") or ""
             by_cpu = " by CPU" if of == "CPU time" and not any(word in line.what for word in OTHERWISE) else ""
-            yield line.what, f"{ratio}{by_cpu}", line.goal, saved["measured_on"]
+            # A store that was measured by itself has its own date.
+            on = value(saved, (line.path[0], "measured_on")) or saved["measured_on"]
+            yield line.what, f"{ratio}{by_cpu}", line.goal, on
     yield from queue_rows()
 
 
