@@ -108,7 +108,8 @@ class _Archiving:
         busy = self._busy()
         if busy:
             return [self._swept(rule.name, Outcome.OFF, busy) for rule in rules]
-        archiver = Archiver(ArchiveContext.of(self.work), most_sweeps=1, wait=True, unattended=True)
+        context = ArchiveContext.of(self.work)
+        archiver = Archiver(context, most_sweeps=1, wait=True, unattended=True)
         done = []
         for rule in rules:
             began = time.monotonic()
