@@ -16,7 +16,7 @@ def listing() -> str:
     lines = ["| endpoint | role | values | |", "|---|---|---|---|"]
     for one in ENDPOINTS:
         values = ", ".join(f"`{value.name}`{'' if value.required else '?'}" for value in one.values)
-        lines.append(f"| `{one.method} {one.path}` | {one.role.value} | {values} | {one.says} |")
+        lines.append(f"| `{one.method} {one.path}` | {one.role.value} | {values} | {one.description} |")
     return "\n".join(lines)
 
 

@@ -147,15 +147,18 @@ BANNED_WORDS = frozenset(
         "heir",
         "heirs",
         "sick",
+        *("telling", "everybody", "anybody", "steer", "steering", "thin", "aside", "room", "rooms"),
+        *("bring", "brings", "brought", "kept"),
     ]
 )
 """Parts of identifiers that paraphrase a technical word: the glossary in CONTRIBUTING.md has the word to use."""
-BANNED_IN_TESTS = BANNED_WORDS | {
-    *("telling", "everybody", "anybody", "steer", "steering", "thin", "aside", "room", "rooms"),
-    *("bring", "brings", "brought", "kept"),
+BANNED_IN_SOURCE = BANNED_WORDS | {
+    *("again", "alone", "ask", "asks", "asked", "say", "says", "said", "saying", "hear", "heard", "beat", "mend"),
 }
-"""The sources still use some of these in a sense of their own."""
-STORED_NAMES = frozenset(["place", "looked_at", "in_place", "IN_PLACE", "_in_place", "addInPlace"])
+"""In the name of a test, which is a sentence, these are plain English."""
+STORED_NAMES = frozenset(
+    ["place", "looked_at", "beat_at", "beat_schedule", "in_place", "IN_PLACE", "_in_place", "addInPlace"]
+)
 """Names of columns, of the contract's language and of other libraries."""
 
 
@@ -181,8 +184,8 @@ def paraphrased_names(folder: Path, banned: frozenset[str]) -> list[str]:
 
 
 def test_identifiers_use_technical_words() -> None:
-    assert paraphrased_names(SOURCE, BANNED_WORDS) == []
-    assert paraphrased_names(TESTS, BANNED_IN_TESTS) == []
+    assert paraphrased_names(SOURCE, BANNED_IN_SOURCE) == []
+    assert paraphrased_names(TESTS, BANNED_WORDS) == []
 
 
 def test_prose_of_the_source_names_who_does_it() -> None:

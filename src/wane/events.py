@@ -170,7 +170,7 @@ class OutageEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatWritten:
     """A heartbeat of a worker or a scheduler."""
 
     executor: str
@@ -240,7 +240,7 @@ class RowsRestored:
     restored: dict[str, int]
     there: int
     replaced: int
-    kept: int
+    unrestored: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +318,7 @@ Event = (
     | SweepsEnqueued
     | WorkFailed
     | OutageEnded
-    | Beat
+    | HeartbeatWritten
     | ArchiveStep
     | ArchiveColumnChanged
     | ArchiveProgress

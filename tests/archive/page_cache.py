@@ -59,5 +59,5 @@ def _kind(folder: Path) -> str:
     """Return the kind of a folder's file system."""
     if not folder.is_dir():
         return _MEMORY[0]
-    asked = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True)
-    return asked.stdout.strip()
+    requested = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True)
+    return requested.stdout.strip()

@@ -239,7 +239,7 @@ def test_what_slows_a_task_down_is_reported(
         monkeypatch.setattr(Journal, "progress", failing(Locked("rows are locked"), 1))
         assert cold.one().outcome is Outcome.DONE
         [slowed] = [event for event in cold.events if isinstance(event, SlowedDown)]
-        assert (slowed.table, slowed.rule, slowed.cause) == ("event", "cold", "rows are locked by others")
+        assert (slowed.table, slowed.rule, slowed.cause) == ("event", "cold", "lock contention")
         assert (cold.hot(), cold.cold()) == ([], ALL)
 
 

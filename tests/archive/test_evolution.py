@@ -190,7 +190,7 @@ def test_a_type_that_holds_the_other_takes_over_and_every_reader_reads_all_rows(
             assert cold.archived("note") == []
         else:
             done = back(cold, where="id > 0")
-            assert (done.restored, done.kept) == ({"note": 2}, 2)
+            assert (done.restored, done.unrestored) == ({"note": 2}, 2)
             assert "out of range" in done.reasons[0][1]
             assert sorted(row["id"] for row in cold.archived("note")) == [1, 2]
 
@@ -245,7 +245,7 @@ def test_a_row_with_a_value_of_a_dropped_column_comes_back_and_its_copy_stays(
         would = back(cold, where="id > 1", dry_run=True)
         assert would.left_out == {"note.body": 1}
         done = back(cold, where="id > 1")
-        assert (done.restored, done.left_out, done.kept) == ({"note": 3}, {"note.body": 1}, 0)
+        assert (done.restored, done.left_out, done.unrestored) == ({"note": 3}, {"note.body": 1}, 0)
         assert database.query("SELECT id, size FROM note ORDER BY id") == [(2, 1), (3, 2), (4, 2)]
         assert {n: row["body"] for n, row in cold_rows(tmp_path).items()} == {1: "only here", 2: "only here"}
         again = back(cold, where="id = 2")

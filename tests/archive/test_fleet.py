@@ -167,8 +167,8 @@ def test_the_command_reports_each_member_and_a_total_and_exits_by_them(
     assert run("ls", "--json").json["total"]["rows"] == 36
     assert run("status", "--json").json["total"]["sweeps"] == 3
     assert run("verify").code == 0
-    asked = run("query", "event", "--where", "id >= 5", "--columns", "id,body", "--json")
-    assert (asked.code, [(row["_member"], row["id"]) for row in asked.json]) == (
+    requested = run("query", "event", "--where", "id >= 5", "--columns", "id,body", "--json")
+    assert (requested.code, [(row["_member"], row["id"]) for row in requested.json]) == (
         0,
         [(name, number) for name in (ADA, BOB, CYD) for number in (5, 6)],
     )

@@ -144,9 +144,9 @@ def test_a_query_by_key_or_time_opens_one_file_of_a_thousand_and_no_other_footer
 ) -> None:
     table = made(tmp_path, 1_000, there=700)
     assert left(table, where) == ["000700.parquet"]
-    asked = request(table, ColumnNames(), where=where, columns=["id"], limit=None, settings=SparkSettings())
-    assert (7004,) in list(PlainRows(asked))
-    assert (len(asked.files), asked.of_files) == (1, 1_000)
+    requested = request(table, ColumnNames(), where=where, columns=["id"], limit=None, settings=SparkSettings())
+    assert (7004,) in list(PlainRows(requested))
+    assert (len(requested.files), requested.of_files) == (1, 1_000)
 
 
 def test_files_are_skipped_however_many_there_are(tmp_path: Path, no_footer: None) -> None:

@@ -182,11 +182,11 @@ def test_a_name_of_the_archive_belongs_to_one_column(name: str) -> None:
 def test_conditions_are_written_with_the_names_of_the_archive() -> None:
     names = ColumnNames({"words": "body", "day": "when"})
     known = ["body", "when", "unit%20price", "id"]
-    for asked, written in {
+    for requested, written in {
         "words = 'words' AND id = 1": "`body` = 'words' AND id = 1",
         "upper(WORDS) = 'X'": "upper(`body`) = 'X'",
         "`unit price` > 2 OR `day` IS NULL": "`unit%20price` > 2 OR `when` IS NULL",
         "id = 1": "id = 1",
         "words = 1 /* x */": "words = 1 /* x */",
     }.items():
-        assert names.condition(asked, known) == written
+        assert names.condition(requested, known) == written

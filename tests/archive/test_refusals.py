@@ -192,8 +192,8 @@ def test_set_up_installs_a_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("shutil.which", lambda _: None)
     home = java.java_home()
     assert home == str(tmp_path / "cache" / "wane" / "java")
-    asked = ["--add-modules=jdk.incubator.vector", "-version"]
-    done = subprocess.run([f"{home}/bin/java", *asked], capture_output=True, text=True, check=True)
+    requested = ["--add-modules=jdk.incubator.vector", "-version"]
+    done = subprocess.run([f"{home}/bin/java", *requested], capture_output=True, text=True, check=True)
     assert "version" in done.stderr
 
 

@@ -90,7 +90,7 @@ def test_what_another_row_has_taken_the_key_of_is_refused_skipped_or_replaced(
         skipped = back(cold, where="id <= 5", on_conflict="skip")
         assert cold.progress("restore")[-1] == (5, 5), "those that stay count too"
         assert skipped.restored["event"] == 1  # Only 3: of 5 a follower's key is taken.
-        assert skipped.kept == 4
+        assert skipped.unrestored == 4
         assert {reason for _, reason in skipped.reasons} == {"another row has its key"}
         assert dict(database.query("SELECT id, body FROM event WHERE id < 5")) == {
             1: "another",
@@ -208,7 +208,7 @@ def test_no_live_or_held_row_is_replaced_in_any_table(database: Database, tmp_pa
         reasons = {1: live, 2: live, 3: live, 4: live, 5: held, 6: owned, 7: owned, 8: live}
         expected = {f'["{key}"]': reason for key, reason in reasons.items()}
         seen = cold.keeper.archive.restore("batch", where="id < 10", on_conflict="replace", pace=PACE, dry_run=True)
-        assert (seen.restored, seen.kept) == ({"batch": 1, "job": 1, "attempt": 1}, 8)
+        assert (seen.restored, seen.unrestored) == ({"batch": 1, "job": 1, "attempt": 1}, 8)
         assert dict(seen.reasons) == dict(list(expected.items())[:5]), "a dry run names the first of them"
         done = cold.keeper.archive.restore("batch", where="id < 10", on_conflict="replace", pace=PACE)
         assert dict(done.reasons) == expected
@@ -233,7 +233,7 @@ def test_a_dry_run_reports_what_would_come_back_and_changes_nothing(database: Da
         done = back(cold, where="id <= 4", on_conflict="skip", dry_run=True)
         assert done.chosen == {"event": 4, "event_read": 4}
         assert done.restored == {"event": 3, "event_read": 3}
-        assert (done.kept, done.id, done.dry_run) == (1, None, True)
+        assert (done.unrestored, done.id, done.dry_run) == (1, None, True)
         assert back(cold, where="id = 2", into="side", dry_run=True).restored == {"event": 1, "event_read": 2}
         assert (content(database), cold.cold()) == (before, archived)
         assert "side" not in {table.name for table in cold.keeper.store.reflect().tables}
@@ -280,7 +280,7 @@ def test_rows_that_the_database_refuses_stay_in_the_archive_and_the_others_come_
         database.execute("CREATE UNIQUE INDEX event_body ON event (body)")
         database.execute("INSERT INTO event VALUES (900, 'open', 5, ?, NULL)", ("body 7 \U0001f600",))
         done = back(cold, where="id <= 10")
-        assert (done.restored["event"], done.kept) == (9, 1)
+        assert (done.restored["event"], done.unrestored) == (9, 1)
         [(key, reason)] = done.reasons
         assert "7" in key
         assert "unique" in reason.lower()
@@ -308,7 +308,7 @@ def test_a_row_that_does_not_come_back_as_it_was_archived_does_not_come_back(
         ):
             database.execute(statement)
         done = back(cold, where="id <= 6")
-        assert (done.restored["event"], done.kept) == (5, 1)
+        assert (done.restored["event"], done.unrestored) == (5, 1)
         assert "did not come back as it was archived" in done.reasons[0][1]
         assert set(cold.hot()) == {1, 2, 4, 5, 6, *STAYING}
         assert cold.cold() == [3]

@@ -68,7 +68,7 @@ def there_and_back(database: Database, folder: Path, columns: dict[str, Any], ro
         assert cold.one().archived == {"t": len(rows)}
         assert content(database) == []
         done = cold.keeper.archive.restore("t", where="id >= 0", pace=PACE)
-        assert (done.restored, done.kept) == ({"t": len(rows)}, 0), done.reasons
+        assert (done.restored, done.unrestored) == ({"t": len(rows)}, 0), done.reasons
         assert content(database) == before
         assert cold.archived("t") == []
 

@@ -98,11 +98,11 @@ def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
         "INSERT INTO event VALUES (?, 'done', ?, 'x', NULL)",
         [(n, int(time.time() * 1000) - 300 * DAY_MS + n * 3_600_000) for n in range(1_000, 1_600)],
     )
-    asked: list[str] = []
+    requested: list[str] = []
     read = type(cold_store(database)).read
 
     def traced(this: Store, statement: Statement, seconds: float, **options: bool) -> list[tuple[object, ...]]:
-        asked.append(statement.text)
+        requested.append(statement.text)
         return read(this, statement, seconds, **options)
 
     inline.without_spark(monkeypatch, inline.ForkedExecutor)  # Here only the driver's statements are traced.
@@ -111,7 +111,7 @@ def test_the_driver_reads_the_ends_of_a_table_and_tasks_read_slices(
         one, _ = [one for one in cold.keeper.archive.survey() if one.tier == "hot"]
         assert isinstance(one, Surveyed)
         assert sum(one.months.values()) == 608
-        counting = [text for text in asked if "count(*)" in text]
+        counting = [text for text in requested if "count(*)" in text]
         assert counting == [], "tasks do that"
         slices = surveying._Hot(
             surveying.Surveyor(cold.keeper.store, cold.keeper.contract),

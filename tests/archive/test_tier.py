@@ -169,7 +169,7 @@ def test_another_row_with_the_key_is_unchanged_and_refused_rows_stay(
         with pytest.raises(WrongArgument, match="replace no others"):
             back(cold, where="id <= 6", on_conflict="replace")
         done = back(cold, where="id <= 6", on_conflict="skip")
-        assert (done.restored["event"], done.kept) == (4, 2)
+        assert (done.restored["event"], done.unrestored) == (4, 2)
         assert any("small" in reason for _, reason in done.reasons)
         assert {3, 5} < {row[0] for row in everything(shelved(database))}
         assert database.query("SELECT status FROM event WHERE id = 3") == [("open",)]
@@ -192,14 +192,14 @@ def test_of_a_key_that_was_archived_twice_the_newest_comes_back_and_the_other_is
         reuse(cold, range(1, 6), at_ms, "first")
         reuse(cold, range(1, 4), at_ms + later_days * DAY_MS, "second")
         would = back(cold, where="id <= 4", dry_run=True)
-        assert (would.chosen["event"], would.restored["event"], would.kept) == (7, 4, 3)
+        assert (would.chosen["event"], would.restored["event"], would.unrestored) == (7, 4, 3)
         done = back(cold, where="id <= 4")
-        assert (done.chosen["event"], done.restored["event"], done.kept) == (7, 4, 3)
+        assert (done.chosen["event"], done.restored["event"], done.unrestored) == (7, 4, 3)
         assert done.reasons == would.reasons
         assert [key for key, _ in done.reasons] == ['["1"]', '["2"]', '["3"]']
         assert {reason for _, reason in done.reasons} == {OLDER}
         [event] = [one for one in cold.events if isinstance(one, RowsRestored)]
-        assert event.kept == 3
+        assert event.unrestored == 3
         hot = database.query("SELECT id, body FROM event WHERE id < 10 ORDER BY id")
         assert hot == [(1, "second"), (2, "second"), (3, "second"), (4, "first")]
         left = [(row[0], row[3]) for row in everything(shelved(database))]
@@ -216,7 +216,7 @@ def test_a_version_that_is_chosen_alone_comes_back_whatever_was_archived_later(
         for body in ("first", "second"):
             reuse(cold, range(1, 4), NOW_MS - 200 * DAY_MS, body)
         done = back(cold, where="id <= 2 AND body = 'first'")
-        assert (done.chosen["event"], done.restored["event"], done.kept) == (2, 2, 0)
+        assert (done.chosen["event"], done.restored["event"], done.unrestored) == (2, 2, 0)
         assert database.query("SELECT id, body FROM event WHERE id < 10 ORDER BY id") == [(1, "first"), (2, "first")]
 
 
@@ -233,7 +233,7 @@ def test_an_older_version_does_not_come_back_for_a_newer_one_that_is_refused(
             "ALTER TABLE event ADD CONSTRAINT small CHECK (body <> 'third' AND (id <> 2 OR body <> 'second'))"
         )
         done = back(cold, where="id <= 3")
-        assert (done.chosen["event"], done.restored["event"], done.kept) == (7, 1, 6)
+        assert (done.chosen["event"], done.restored["event"], done.unrestored) == (7, 1, 6)
         refused = {key for key, reason in done.reasons if "small" in reason}
         assert refused == {'["1"]', '["2"]'}
         assert database.query("SELECT id, body FROM event WHERE id < 10") == [(3, "second")]
@@ -254,7 +254,7 @@ def test_a_row_whose_key_is_taken_during_a_restore_is_reported(
 
         monkeypatch.setattr(_TierRestore, "_chosen", chosen)
         done = back(cold, where="id <= 3")
-        assert (done.restored["event"], done.kept) == (2, 1)
+        assert (done.restored["event"], done.unrestored) == (2, 1)
         assert ["meanwhile" in reason for _, reason in done.reasons] == [True]
 
 

@@ -413,7 +413,7 @@ def test_a_table_named_with_and_without_its_schema_is_said_twice(database: Datab
     assert compared(database, twice) == [
         finding(
             "error",
-            "said-twice",
+            "declared-twice",
             f"{schema}.events",
             f'excused."{schema}.events"',
             f"{schema}.events and events are the same table, {schema}.events",

@@ -756,10 +756,10 @@ def test_a_large_table_is_never_read_whole(database: Database, monkeypatch: pyte
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000)"
     what = "CASE WHEN i < 50000 THEN 'new' ELSE 'done' END"
     database.execute(f"INSERT INTO big {numbers} SELECT i, {what}, {what}, {ms(NOW)} FROM n")
-    asked: list[str] = []
+    requested: list[str] = []
 
     def counted(self: Store, table: TableInfo, column: Column, limit: int, seconds: float) -> Any:
-        asked.append(column.name)
+        requested.append(column.name)
         return distinct(self, table, column, limit, seconds)
 
     def never(*_: object) -> Count:
@@ -768,7 +768,7 @@ def test_a_large_table_is_never_read_whole(database: Database, monkeypatch: pyte
     monkeypatch.setattr(candidates, "distinct", counted)
     monkeypatch.setattr(candidates, "count_rows", never)
     text = proposed(database)
-    assert asked == ["status"]
+    assert requested == ["status"]
     assert '# status: holds "done", "new".' in text
     assert '# stage: holds, among the sampled rows, "done", "new".' in text
     [shares] = re.findall(r'# Of ([0-9,]+) rows sampled across the table: ([0-9]+) % "new", ([0-9]+) % "done".', text)

@@ -143,11 +143,11 @@ def test_a_cool_down_ends_at_its_time_whether_the_row_is_there_or_not(
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_a_callback_is_reported_the_same_whether_the_row_is_there_or_not(database: Database, way: Way) -> None:
-    asked: list[Finished] = []
+    requested: list[Finished] = []
     answer = [False]
 
     def decide(finished: Finished) -> bool:
-        asked.append(finished)
+        requested.append(finished)
         return answer[0]
 
     with working(database, Reclaim.by(decide)) as claims:
@@ -156,7 +156,7 @@ def test_a_callback_is_reported_the_same_whether_the_row_is_there_or_not(databas
         denied(claims.claim("t", "bob", 60))
         way(claims, database)
         denied(claims.claim("t", "bob", 60))
-        before, after = asked
+        before, after = requested
         assert replace(after, pruned=False) == before
         assert (before.task_id, before.outcome, before.owner, before.fence) == ("t", "completed", "ada", old.fence)
         assert after.pruned == (way is not stays)

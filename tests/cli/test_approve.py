@@ -26,10 +26,10 @@ def fused(filled: Database, wane: Wane) -> Database:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A terminal on which the answers to come are typed; the questions are collected."""
     answers: list[str] = []
-    asked: list[str] = []
+    requested: list[str] = []
 
     def ask(question: str, *, err: bool) -> bool:
-        asked.append(question)
+        requested.append(question)
         return answers.pop(0) == "y"
 
     for stream in (sys.stdin, sys.stderr):

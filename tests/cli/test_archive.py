@@ -49,9 +49,9 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert checked.err.endswith("verified: 2 tables, every file as the log has it\n")
     recorded = [one["inputs"] for one in wane("audit", "list", "--json").json if one["kind"] == "action"]
     assert [(one["action"], one["problems"]) for one in recorded] == [("archive verify", 0)] * 2
-    asked = wane("archive", "query", "event", "--where", "id < 4", "--columns", "id, body", "--json")
-    assert sorted(row["id"] for row in asked.json) == [1, 2, 3]
-    assert "starting Spark" not in checked.err + asked.err
+    requested = wane("archive", "query", "event", "--where", "id < 4", "--columns", "id, body", "--json")
+    assert sorted(row["id"] for row in requested.json) == [1, 2, 3]
+    assert "starting Spark" not in checked.err + requested.err
     for options in ("--columns id,body,_month --json", "--format csv --limit 30"):
         plain, spark = (wane("archive", "query", "event", *(options + extra).split()) for extra in ("", " --spark"))
         assert plain.out == spark.out
@@ -91,7 +91,7 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert (some.code, "the archive has no row for 1 key" in some.err) == (1, True)
     assert wane("archive", "restore", "event", "--where", "id < 0").code == 4
     listed = wane("archive", "restores", "event", "--json").json
-    assert [(one["id"], one["state"], one["into"], one["chosen"], one["kept"]) for one in listed] == [
+    assert [(one["id"], one["state"], one["into"], one["chosen"], one["unrestored"]) for one in listed] == [
         (3, "done", "side", 1, 0),
         (2, "done", None, 28, 1),
         (1, "done", None, 2, 0),

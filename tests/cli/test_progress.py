@@ -33,7 +33,7 @@ def shown(*events: tuple[float, Event]) -> list[str]:
     texts = []
     for seconds, event in events:
         clock.now = 100.0 + seconds
-        work = meter.hear(event)
+        work = meter.on_event(event)
         texts.append("" if work is None else work.text(clock.now))
     return texts
 
@@ -100,7 +100,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
     meter, reporter = ProgressMeter(clock), PeriodicReporter(as_log=as_log)
     events: list[Event] = [WorkProgressed("sweep", "jobs", "done", "row", 0, 4_800), *[batch(40)] * 100]
     for event in events:
-        work = meter.hear(event)
+        work = meter.on_event(event)
         assert work is not None
         reporter.report(work, clock.now)
         clock.now += PERIOD_SECONDS / 40

@@ -225,8 +225,8 @@ def test_a_rule_that_fails_does_not_fail_others_and_sets_the_exit_code(
     done = wane("sweep", "gone")
     assert done.code == 1
     assert done.err.count("the database has no table gone") == 1
-    asked = wane("sweep", "gone", "--log-level", "error")
-    assert "event=tick.lifecycle_tick_failed" in asked.err
+    requested = wane("sweep", "gone", "--log-level", "error")
+    assert "event=tick.lifecycle_tick_failed" in requested.err
 
 
 @pytest.mark.usefixtures("ready")

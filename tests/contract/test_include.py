@@ -75,13 +75,13 @@ def test_neighbours_may_not_both_declare(section: str, entry: str, tmp_path: Pat
         wane += 'then = "archive"\n[archive]\nurl = "a"\n'
     name = entry.split()[0]
     assert reported(read(tmp_path, wane=wane, a=said, b=said)) == (
-        f"error said-twice: b.toml {section}.{name}: {name} is declared already in a.toml\n  fix: keep one of the two"
+        f"error declared-twice: b.toml {section}.{name}: {name} is declared already in a.toml\n  fix: keep one of the two"
     )
 
 
 def test_a_table_in_two_neighbours_is_said_twice(tmp_path: Path) -> None:
     assert reported(read(tmp_path, wane='include = ["a.toml", "b.toml"]\n', a=GOOD, b=GOOD)) == (
-        "error said-twice: b.toml table.t: t is declared already in a.toml\n  fix: keep one of the two"
+        "error declared-twice: b.toml table.t: t is declared already in a.toml\n  fix: keep one of the two"
     )
 
 
@@ -234,7 +234,7 @@ def test_a_file_removes_an_excuse_of_what_it_includes(tmp_path: Path) -> None:
     (tmp_path / "team.toml").write_text(RULED)
     path = tmp_path / "wane.toml"
     path.write_text('include = ["middle.toml", "team.toml"]\n')
-    assert "error said-twice: " in reported(read_contract(path)), "neighbours that disagree"
+    assert "error declared-twice: " in reported(read_contract(path)), "neighbours that disagree"
     path.write_text('include = ["middle.toml", "team.toml"]\n[excused]\nstaging = false\n')
     contract = load_contract(path)
     assert [str(table.name) for table in contract.tables] == ["staging"]
@@ -248,7 +248,7 @@ def test_an_excuse_of_a_neighbour_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "team.toml").write_text("[excused]\nstaging = false\n")
     path = tmp_path / "wane.toml"
     path.write_text('include = ["base.toml", "team.toml"]\n')
-    assert "error said-twice: team.toml excused.staging" in reported(read_contract(path)).replace(
+    assert "error declared-twice: team.toml excused.staging" in reported(read_contract(path)).replace(
         str(tmp_path) + "/", ""
     )
 

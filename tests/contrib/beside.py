@@ -49,15 +49,15 @@ class Server:
             text=True,
         )
         self._answers: dict[int, dict[str, Any]] = {}
-        self._asked = 0
+        self._requested = 0
 
     def ask(self, call: str, **options: object) -> int:
         """Begin a call."""
-        self._asked += 1
+        self._requested += 1
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"number": self._asked, "call": call, "options": options}) + "\n")
+        self._process.stdin.write(json.dumps({"number": self._requested, "call": call, "options": options}) + "\n")
         self._process.stdin.flush()
-        return self._asked
+        return self._requested
 
     def answer(self, number: int) -> dict[str, Any]:
         """Wait for the end of a call."""

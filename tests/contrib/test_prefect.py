@@ -73,8 +73,8 @@ def test_servers_share_a_database_and_lose_nothing_when_one_is_killed(database: 
         assert one.answer(waiting)["result"] == {"work_pool_id": pool, "sequence": before + 1}
         assert time.monotonic() - began < 20
 
-        asked = [(server, server.ask("reserve", work_pool_id=pool)) for server in (one, other, one, other)]
-        [taken] = [found for server, number in asked if (found := server.answer(number)["result"]) is not None]
+        requested = [(server, server.ask("reserve", work_pool_id=pool)) for server in (one, other, one, other)]
+        [taken] = [found for server, number in requested if (found := server.answer(number)["result"]) is not None]
         assert taken["message_id"] == first["message_id"]
         assert taken["target"] == {"flow_run": "🌒"}
 

@@ -88,8 +88,8 @@ class Shell:
                 continue
             printed = self.type(step.text)
             following = reported[number + 1] if number + 1 < len(reported) else None
-            asked = isinstance(following, Command) and following.text == "echo $?"
-            assert self.code == 0 or asked, f"$ {step.text}\n{printed}exits {self.code}"
+            requested = isinstance(following, Command) and following.text == "echo $?"
+            assert self.code == 0 or requested, f"$ {step.text}\n{printed}exits {self.code}"
             pattern = loosely(step.printed)
             assert re.fullmatch(pattern, plain(printed)), f"$ {step.text}\n{printed}\nis not what the page shows"
 

@@ -21,8 +21,8 @@ from wane._prune.pace import Pace
 from wane._prune.sweep import Sweeper
 from wane.events import (
     BatchTaken,
-    Beat,
     Event,
+    HeartbeatWritten,
     MessageDead,
     OutageEnded,
     RetentionPassFailed,
@@ -141,11 +141,15 @@ LOGGED: list[tuple[Event, int, str]] = [
         logging.WARNING,
         "event=wane.message_dead pool=retention message_id=m1 kind=retention_sweep_a reason=max_delivery_attempts_reached",
     ),
-    (Beat("host:1", "worker", "idle"), logging.DEBUG, "event=wane.heartbeat executor=host:1 role=worker doing=idle"),
     (
-        SlowedDown("jobs", "failed", "rows are locked by others"),
+        HeartbeatWritten("host:1", "worker", "idle"),
+        logging.DEBUG,
+        "event=wane.heartbeat executor=host:1 role=worker doing=idle",
+    ),
+    (
+        SlowedDown("jobs", "failed", "lock contention"),
         logging.INFO,
-        'event=wane.slowed_down table=jobs rule=failed cause="rows are locked by others"',
+        'event=wane.slowed_down table=jobs rule=failed cause="lock contention"',
     ),
 ]
 
@@ -210,7 +214,7 @@ class TestLines:
     def test_configuring_again_replaces_the_settings(self, capsys: pytest.CaptureFixture[str]) -> None:
         configure_logging("debug", "json")
         configure_logging("warning", "text")
-        log_event(Beat("host:1", "worker", "idle"))
+        log_event(HeartbeatWritten("host:1", "worker", "idle"))
         log_event(SlowedDown("jobs", "failed", "locks"))
         log_event(self.FAILED)
         assert len(capsys.readouterr().err.splitlines()) == 1

@@ -27,9 +27,9 @@ from wane._prune.sweep import Outcome
 from wane.errors import MetricsError
 from wane.events import (
     BatchTaken,
-    Beat,
     BudgetExhausted,
     Event,
+    HeartbeatWritten,
     MessageDead,
     RetentionPassFailed,
     RowConsumed,
@@ -360,7 +360,7 @@ def test_a_sweep_that_was_off_says_nothing_about_durations_and_a_beat_counts_not
     metrics(RuleSwept("tick", "job", "old", "job.old", "prune", {}, 0, 0.0, "off"))
     assert set(of(metrics.text(), "wane_sweep_seconds_count").values()) == {0.0}
     before = metrics.text()
-    metrics(Beat("host:1", "worker", "idle"))
+    metrics(HeartbeatWritten("host:1", "worker", "idle"))
     assert metrics.text() == before
 
 

@@ -75,7 +75,7 @@ LINES: list[Event] = [
     events.SweepsEnqueued("s", "w", ()),
     events.SlowedDown("t", "r", "c"),
     events.MessageDead("p", "m", "k", "r"),
-    events.Beat("e", "worker", "idle"),
+    events.HeartbeatWritten("e", "worker", "idle"),
     events.ArchiveStep("t", "r", 1, "written", {}, {}, 0.1),
     events.ArchiveColumnChanged("t", "c", "type", "integer", "long", 1),
     events.RowsArchived("<table>", "r", 1, {"<table>": 3}, {"<table>": 2}, 1),

@@ -32,7 +32,7 @@ def recorded(database: Database) -> dict[str, Any] | None:
     return None if not found else json.loads(found[0][0]) if isinstance(found[0][0], str) else found[0][0]
 
 
-def asked(database: PostgresDatabase) -> dict[str, Any]:
+def requested(database: PostgresDatabase) -> dict[str, Any]:
     [(report,)] = database.query("SELECT wane.fn_retention_health()")
     assert isinstance(report, dict)
     return report
@@ -122,18 +122,18 @@ def test_the_function_returns_the_report_and_its_age(postgres_database: Postgres
         if make is not None:
             make(world)
         report = plain(world.keeper)
-        reported = asked(postgres_database)
+        reported = requested(postgres_database)
         assert 0 <= reported.pop("report_age_seconds") < 60
         assert reported == report
         assert reported["healthy"] is (make is None)
         age(postgres_database, "90 seconds")
-        assert 90 <= asked(postgres_database)["report_age_seconds"] < 150
+        assert 90 <= requested(postgres_database)["report_age_seconds"] < 150
 
 
 def test_without_a_report_nothing_is_healthy(postgres_database: PostgresDatabase) -> None:
     with healthy(postgres_database) as world:
         install(world.keeper)
-        reported = asked(postgres_database)
+        reported = requested(postgres_database)
         assert (reported["healthy"], reported["verdict"]) == (False, "unhealthy: no-report")
         assert (reported["report_age_seconds"], reported["tables"]) == (None, [])
         [finding] = reported["findings"]
@@ -153,7 +153,7 @@ def test_a_report_that_was_not_replaced_in_time_is_unhealthy(
         stale = STALE_AFTER_INTERVALS * world.keeper.contract.health.every.total_seconds()
         assert stale == 180
         age(postgres_database, f"{stale + 1} seconds")
-        reported = asked(postgres_database)
+        reported = requested(postgres_database)
         assert reported["healthy"] is False
         assert reported["verdict"] == ("unhealthy: stale-report, overdue" if unhealthy else "unhealthy: stale-report")
         assert reported["tables"] == report["tables"]
@@ -166,7 +166,7 @@ def test_a_report_from_a_clock_that_was_set_back_since_is_stale(postgres_databas
         install(world.keeper)
         world.keeper.record_health()
         age(postgres_database, "-1 day")
-        reported = asked(postgres_database)
+        reported = requested(postgres_database)
         assert (reported["healthy"], reported["report_age_seconds"]) == (False, 0)
         assert reported["verdict"] == "unhealthy: stale-report"
 
@@ -177,9 +177,9 @@ def test_the_interval_is_a_setting(postgres_database: PostgresDatabase) -> None:
         world.settle(every=timedelta(hours=1))
         world.keeper.record_health()
         age(postgres_database, "2 hours")
-        assert asked(postgres_database)["healthy"]
+        assert requested(postgres_database)["healthy"]
         age(postgres_database, "2 hours")
-        assert not asked(postgres_database)["healthy"]
+        assert not requested(postgres_database)["healthy"]
 
 
 def test_a_reader_of_sql_needs_rights_on_the_report_alone(postgres_database: PostgresDatabase) -> None:

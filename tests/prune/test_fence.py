@@ -43,14 +43,14 @@ def own_name(transaction: Transaction) -> str:
 
 
 def lost_after(batches: int) -> Callable[[Transaction], None]:
-    asked = 0
+    requested = 0
 
     def fence(transaction: Transaction) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal requested
+        requested += 1
         # What it did inside the transaction vanishes with it.
         transaction.execute(f"UPDATE {own_name(transaction)} SET tenant = 'seen' WHERE id = 44", {})
-        if asked > batches:
+        if requested > batches:
             raise LeaseLost("another process has it")
 
     return fence
@@ -105,9 +105,9 @@ def test_it_is_asked_in_every_batch_after_the_flags_and_before_anything_is_taken
         assert seen[:5] == [45, 35, 25, 15, 5]
         assert len(seen) == swept.batches == len(opened.reported(BatchTaken))
         opened.keeper.disable()
-        asked = len(seen)
+        requested = len(seen)
         assert [one.outcome for one in sweeper.sweep().rules] == [Outcome.OFF]
-        assert len(seen) == asked
+        assert len(seen) == requested
 
 
 def test_another_error_of_a_fence_fails_the_rule(database: Database) -> None:

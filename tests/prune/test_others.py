@@ -98,8 +98,8 @@ def test_counters_that_are_unknown_say_nothing_about_others() -> None:
 
 
 def test_the_pace_alone_works_eight_times_as_much_and_never_more_than_always() -> None:
-    assert Pace(duty=0.1).alone.pause_seconds(0.008) == pytest.approx(0.002)
-    assert Pace(duty=0.5).alone.pause_seconds(0.008) == 0
+    assert Pace(duty=0.1).when_idle.pause_seconds(0.008) == pytest.approx(0.002)
+    assert Pace(duty=0.5).when_idle.pause_seconds(0.008) == 0
     assert not Pace(duty=1.0).pauses
     assert [round(Pace(duty=0.1).after_quiet(quiet).duty, 3) for quiet in (0.0, 0.125, 0.25, 0.5, 60.0)] == [
         0.1,

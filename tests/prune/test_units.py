@@ -185,9 +185,9 @@ def test_functions_inside_postgresql_judge_alike(postgres_database: PostgresData
         insert(postgres_database, *values)
         assert install(keeper).refused == ()
         reported = postgres_database.query("SELECT tbl, rows, oldest, newest, due FROM wane.v_queue_retention_pressure")
-        [asked] = keeper.pressure()
-        assert reported == [("lease", 7, asked.oldest, asked.newest, 3)]
-        assert (asked.oldest, asked.newest) == (PAST, FUTURE)
+        [requested] = keeper.pressure()
+        assert reported == [("lease", 7, requested.oldest, requested.newest, 3)]
+        assert (requested.oldest, requested.newest) == (PAST, FUTURE)
         [(done,)] = postgres_database.query("SELECT wane.prune('lease', 'expired', 10)")
         assert done["rows"] == 3
         assert left(postgres_database) == [2, 4, 6, 7]
@@ -196,8 +196,8 @@ def test_functions_inside_postgresql_judge_alike(postgres_database: PostgresData
 def test_pressure_reports_the_oldest_of_all_units(sqlite_database: Database) -> None:
     with keeping(sqlite_database, "integer", '["ms", "iso"]') as keeper:
         insert(sqlite_database, ms(PAST), iso(PAST - timedelta(days=3)), iso(FUTURE), ms(FUTURE + timedelta(days=3)))
-        [asked] = keeper.pressure()
-        assert (asked.oldest, asked.newest) == (PAST - timedelta(days=3), FUTURE + timedelta(days=3))
+        [requested] = keeper.pressure()
+        assert (requested.oldest, requested.newest) == (PAST - timedelta(days=3), FUTURE + timedelta(days=3))
         [table] = keeper.health().tables
         assert table.rules[0].oldest_due == PAST - timedelta(days=3)
 

@@ -55,7 +55,7 @@ def test_a_locked_row_is_skipped_and_taken_by_the_next_sweep(
             [swept] = sweeper(keeper, heard, pace=Pace(first_batch=100)).sweep().rules
             assert swept.outcome is Outcome.DONE
             assert swept.rows == 298
-            assert [event.cause for event in heard.of(SlowedDown)] == ["rows are locked by others"]
+            assert [event.cause for event in heard.of(SlowedDown)] == ["lock contention"]
             assert ids(postgres_database) == [2, 200]
         [swept] = sweeper(keeper).sweep().rules
         assert swept.rows == 2

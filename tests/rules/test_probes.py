@@ -107,19 +107,19 @@ def test_a_cached_probe_uses_the_time_of_its_call(database: Database, encoding: 
         selection, prepared = one(store, promised), PreparedProbes(store.dialect)
         fresh, writes = Probes(rows_of(store)), Probes(prepared.rows, ())
 
-        def asked(probes: Probes, now: When) -> list[Probe]:
+        def requested(probes: Probes, now: When) -> list[Probe]:
             return [
                 partial(probes.count_due, selections=[selection], now=now, most=100),
                 partial(probes.oldest_due, selection=selection, now=now),
                 partial(probes.soon_due, selection=selection, now=now, within=timedelta(hours=5), most=100),
             ]
 
-        written = [prepared.probe(number, probe) for number, probe in enumerate(asked(writes, AT_RUN))]
+        written = [prepared.probe(number, probe) for number, probe in enumerate(requested(writes, AT_RUN))]
         counts = set()
         # Not to the second: what stands behind the point decides too.
         for hours in (-7.0001, -0.5, 0, 0.0001, 0.5, 3.9999999, 4, 40.25):
             now = NOW + timedelta(hours=hours)
-            expected = read_probes(store, asked(fresh, now), 5.0, 5.0)
+            expected = read_probes(store, requested(fresh, now), 5.0, 5.0)
             assert read_probes(store, written, 5.0, 5.0, prepared.values(now)) == expected
             counts.add(expected[0])
         assert len(counts) >= 5
@@ -167,8 +167,8 @@ def test_rows_are_counted_up_to_a_number_whichever_way(database: Database, rows:
 def test_a_probe_that_fails_or_takes_too_long_does_not_fail_others(database: Database) -> None:
     with open_store(resolve_url(database.url), read_only=True) as store:
         slow = "SELECT count(*) FROM " + numbers(50_000_000) if store.kind == "sqlite" else "SELECT 1 FROM pg_sleep(9)"
-        asked = ["SELECT 1", "SELECT nothing", slow, "SELECT NULL", "SELECT 2"]
-        assert read_probes(store, [plainly(text) for text in asked], 0.2, 30.0) == [1, UNREAD, UNREAD, None, 2]
+        requested = ["SELECT 1", "SELECT nothing", slow, "SELECT NULL", "SELECT 2"]
+        assert read_probes(store, [plainly(text) for text in requested], 0.2, 30.0) == [1, UNREAD, UNREAD, None, 2]
         assert read_probes(store, [plainly("SELECT 1")] * 60, 1.0, 30.0) == [1] * 60
         assert read_probes(store, [plainly("SELECT 1")], 1.0, 0.0) == [UNREAD]
 

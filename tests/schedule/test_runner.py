@@ -30,7 +30,7 @@ from wane._schedule import Chore, Ran, Runner, executor
 from wane._schedule.adoption import adopt, require_in_force
 from wane._schedule.sql import Timetable
 from wane.errors import NotInForce, NotMigrated, WaneError, WrongArgument, WrongArgumentType
-from wane.events import BatchTaken, Beat, Event, RuleFailed, SweepsEnqueued, TickFailed, WorkFailed
+from wane.events import BatchTaken, Event, HeartbeatWritten, RuleFailed, SweepsEnqueued, TickFailed, WorkFailed
 
 SECOND = Scheduler("tick", timedelta(seconds=1))
 DAILY = Scheduler("tick", timedelta(days=1))
@@ -65,7 +65,7 @@ def test_a_run_ends_after_its_windows_when_their_sweeps_are_done(database: Datab
         assert (one.count("job"), one.count("note")) == (1, 1)
         assert one.states() == ["done", "done"]
         assert one.keeper.status().executors == (), "who leaves on purpose is not missed"
-        assert {heartbeat.role for heartbeat in one.reported(Beat)} == {"scheduler", "worker"}
+        assert {heartbeat.role for heartbeat in one.reported(HeartbeatWritten)} == {"scheduler", "worker"}
 
 
 def test_windows_follow_each_other(database: Database) -> None:
@@ -84,8 +84,8 @@ def test_schedulers_only_and_workers_only(database: Database) -> None:
         assert one.states() == ["ready"]
         assert two.runner(schedulers=[], max_runs=1).run() == Ran(sweeps=1)
         assert one.states() == ["done"]
-        assert {heartbeat.role for heartbeat in one.reported(Beat)} == {"scheduler"}
-        assert {heartbeat.role for heartbeat in two.reported(Beat)} == {"worker"}
+        assert {heartbeat.role for heartbeat in one.reported(HeartbeatWritten)} == {"scheduler"}
+        assert {heartbeat.role for heartbeat in two.reported(HeartbeatWritten)} == {"worker"}
 
 
 def test_named_schedulers(database: Database) -> None:
@@ -347,7 +347,7 @@ def test_every_executor_updates_its_heartbeat_and_its_silence_is_noticed(
             }
             assert not any(one.other_contract for one in found.executors)
             assert one.count(one.own("heartbeat")) == 3
-        beats = one.reported(Beat)
+        beats = one.reported(HeartbeatWritten)
         assert len(beats) > 6
         assert one.count(one.own("heartbeat")) == 0
 
@@ -372,7 +372,11 @@ def test_a_beat_is_written_when_something_changed_or_after_a_while(database: Dat
         mine = executor.Executor("worker", "0" * 16, one.events.append)
         for doing in ("waiting", "waiting", None, "sweeping job", "waiting"):
             mine.heartbeat(one.store, doing)
-        assert [heartbeat.doing for heartbeat in one.reported(Beat)] == ["waiting", "sweeping job", "waiting"]
+        assert [heartbeat.doing for heartbeat in one.reported(HeartbeatWritten)] == [
+            "waiting",
+            "sweeping job",
+            "waiting",
+        ]
         mine.leave(one.store)
         assert one.count(one.own("heartbeat")) == 0
 

@@ -36,7 +36,16 @@ from wane._db.sqlite.transaction import SqliteTransaction
 from wane._leases import Leases
 from wane._schedule.own_tables import keep_one_dead_letter
 from wane._schedule.worker import Worked, Worker
-from wane.events import BatchTaken, Beat, BudgetExhausted, Event, MessageDead, RuleFailed, RuleSwept, WorkFailed
+from wane.events import (
+    BatchTaken,
+    BudgetExhausted,
+    Event,
+    HeartbeatWritten,
+    MessageDead,
+    RuleFailed,
+    RuleSwept,
+    WorkFailed,
+)
 
 BACKOFF = timedelta(seconds=10)
 
@@ -68,7 +77,7 @@ def test_a_sweep_that_succeeds_is_acked_and_gives_its_lease_back(database: Datab
             worker.executor.name,
         )
         assert Leases(one.store.dialect).current(one.store.run, one.store.clock()) == []
-        assert [heartbeat.doing for heartbeat in one.reported(Beat)] == ["sweeping job", "waiting"]
+        assert [heartbeat.doing for heartbeat in one.reported(HeartbeatWritten)] == ["sweeping job", "waiting"]
         assert worker.work() is None
 
 

@@ -113,10 +113,10 @@ def test_a_registered_connection_of_sqlite_reports_it_too(sqlite_database: Sqlit
             wane.sqlite.register(connection, contract=path)
             cursor = connection.execute("SELECT * FROM v_queue_retention_pressure")
             assert tuple(name for name, *_ in cursor.description) == COLUMNS
-            asked = json.loads(
+            requested = json.loads(
                 json.dumps([one.as_dict() for one in world.keeper.pressure()], default=datetime.isoformat)
             )
-            assert cursor.fetchall() == [tuple(one.values()) for one in asked]
+            assert cursor.fetchall() == [tuple(one.values()) for one in requested]
             [(health,)] = connection.execute("SELECT wane_health()").fetchall()
             assert [one["code"] for one in json.loads(health)["findings"]] == [one for one, _ in world.codes()]
             # It may stand in a statement that writes.

@@ -222,11 +222,11 @@ def test_a_restore_is_planned_confirmed_and_audited(restoring: Shelf) -> None:
     assert (plan["kind"], plan["result"]["dry_run"]) == ("restore plan", True)
     assert plan["result"]["chosen"] == {"event": 1, "event_read": 1}
     assert 7 not in restoring.cold.hot()
-    asked = {"table": "event", "plan": plan["id"]}
-    assert restoring.post("/restore", **asked).status_code == 400
-    assert restoring.post("/restore", role="operator", **asked, confirm="event").status_code == 403
+    requested = {"table": "event", "plan": plan["id"]}
+    assert restoring.post("/restore", **requested).status_code == 400
+    assert restoring.post("/restore", role="operator", **requested, confirm="event").status_code == 403
     assert 7 not in restoring.cold.hot()
-    done = restoring.ended(restoring.post("/restore", **asked, confirm="event").json()["job"])
+    done = restoring.ended(restoring.post("/restore", **requested, confirm="event").json()["job"])
     assert (done["state"], done["result"]["restored"]) == ("done", {"event": 1, "event_read": 1})
     assert 7 in restoring.cold.hot()
     conserve(restoring.cold, EVER, done=True)
@@ -297,10 +297,10 @@ def test_an_unfinished_restore_is_ended(archived: Shelf, monkeypatch: pytest.Mon
     [restore] = archived.get("").json()["restores"]
     archived.ask.post("/login", data={"token": archived.tokens["admin"]})
     assert "/do/archive/cancel-restore" in archived.ask.get("/archive").text
-    asked = {"table": "event", "restore": restore["id"]}
-    assert archived.post("/cancel-restore", **asked).status_code == 400
+    requested = {"table": "event", "restore": restore["id"]}
+    assert archived.post("/cancel-restore", **requested).status_code == 400
     assert archived.post("/cancel-restore", table="event", restore=99, confirm="event").status_code == 400
-    job = archived.ended(archived.post("/cancel-restore", **asked, confirm="event").json()["job"])
+    job = archived.ended(archived.post("/cancel-restore", **requested, confirm="event").json()["job"])
     assert (job["state"], job["result"]["state"]) == ("done", "done")
     conserve(archived.cold, EVER, done=True)
 

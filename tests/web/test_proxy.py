@@ -120,8 +120,8 @@ def test_clients_behind_the_proxy_are_counted_one_by_one(sqlite_database: Sqlite
     with behind(sqlite_database, rates=Rates(rate=0.0, burst=1.0)) as found:
         for address in ("203.0.113.1", "203.0.113.2"):
             # What the client claims is before the address that the proxy adds.
-            asked = [found.get("/healthz", X_Forwarded_For=f"1.1.1.{n}, {address}").status_code for n in range(2)]
-            assert asked == [200, 429]
+            requested = [found.get("/healthz", X_Forwarded_For=f"1.1.1.{n}, {address}").status_code for n in range(2)]
+            assert requested == [200, 429]
         assert found.get("/healthz", peer=STRANGER, X_Forwarded_For="203.0.113.9").status_code == 200
         assert found.get("/healthz", peer=STRANGER, X_Forwarded_For="203.0.113.10").status_code == 429
 

@@ -53,7 +53,7 @@ def test_a_due_row_names_its_rule_and_every_condition(database: Database) -> Non
         assert found.conditions[0].values == {"state": "done"}
         assert found.time == timestamp(ago(8))
         assert found.due_at == timestamp(ago(1))
-        assert found.cutoff == why.asked_at - WEEK
+        assert found.cutoff == why.answered_at - WEEK
         opened.keeper.sweep()
         assert opened.ids() == [2]
 

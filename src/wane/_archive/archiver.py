@@ -17,7 +17,7 @@ from wane._archive.rows.sql import ArchiveRows, bind_archive
 from wane._contract.duration import format_duration
 from wane._contract.model import Rule, Table, ToArchive
 from wane._leases import Lease
-from wane._prune.approval import ask_fuse, record_swept
+from wane._prune.approval import check_fuse, record_swept
 from wane._prune.batches import require_not_append_only
 from wane._prune.binding import Bindings
 from wane._prune.sweep import Outcome
@@ -138,7 +138,7 @@ class Archiver:
             TableSweep(self, table, rule, lease, done).record_nothing(now)
             return
         if self.unattended:
-            now = self._ask_fuse(table, rule, now)
+            now = self._check_fuse(table, rule, now)
         begun = 0
         while TableSweep(self, table, rule, lease, done).begin(now):
             begun += 1
@@ -148,14 +148,14 @@ class Archiver:
                 done.outcome, done.message = Outcome.BUDGET, "the rest moves with the next sweep"
                 return
 
-    def _ask_fuse(self, table: Table, rule: Rule, now: datetime) -> datetime:
+    def _check_fuse(self, table: Table, rule: Rule, now: datetime) -> datetime:
         """Return the time that decides what a new sweep takes: now, or the time of the plan that was approved.
 
         Raise Blown if it would take too large a share, which needs a person's approval. A sweep that was begun is
         finished whatever its share.
         """
         selection = self.bindings.selection(table, rule)
-        found, approval = ask_fuse(self.context.store, self.context.contract, selection, now)
+        found, approval = check_fuse(self.context.store, self.context.contract, selection, now)
         if found.blown:
             raise Blown(found.blown)
         return now if approval is None else approval.planned_at

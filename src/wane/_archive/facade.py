@@ -410,8 +410,8 @@ class Archive:
         where = names.condition(where, list(kinds))
         condition = plain_condition(where, kinds, self._contract.spark)
         spark = self._context(starting=starting).executor.spark()
-        asked = None if columns is None else [names.asked(name, kinds) for name in columns]
-        found = narrowed(frame(spark, cold, condition), where=where, columns=asked, limit=limit)
+        requested = None if columns is None else [names.requested(name, kinds) for name in columns]
+        found = narrowed(frame(spark, cold, condition), where=where, columns=requested, limit=limit)
         return found.toDF(*map(names.shown, found.columns))
 
     def read(
@@ -437,10 +437,10 @@ class Archive:
         cold = self._cold(table)
         self._require_whole([cold])
         names = ColumnNames.of(self._contract, cold.name)
-        asked = request(cold, names, where=where, columns=columns, limit=limit, settings=self._contract.spark)
-        if asked.plain and asked.bytes < WITHOUT_SPARK_BYTES and not spark:
-            return PlainRows(asked)
-        return SparkRows(self._context(starting=starting).executor.spark(), asked)
+        requested = request(cold, names, where=where, columns=columns, limit=limit, settings=self._contract.spark)
+        if requested.plain and requested.bytes < WITHOUT_SPARK_BYTES and not spark:
+            return PlainRows(requested)
+        return SparkRows(self._context(starting=starting).executor.spark(), requested)
 
     def survey(self, *only: str, starting: Starting = lambda _: None) -> list[Surveyed]:
         """Survey every hot table and the archive: how much there is, how fast it grows, and what will be due when.
@@ -529,7 +529,7 @@ class Archive:
             Choice(
                 names.condition(where, known),
                 sweep,
-                tuple({names.asked(name, known): str(value) for name, value in key.items()} for key in keys),
+                tuple({names.requested(name, known): str(value) for name, value in key.items()} for key in keys),
             ),
             into=into,
             on_conflict=OnConflict(on_conflict),

@@ -145,7 +145,7 @@ class Restored:
     """Rows that existed already, exactly as they were archived."""
     replaced: int
     """Rows that replaced others."""
-    kept: int
+    unrestored: int
     """Rows that did not come back, and stay in the archive."""
     reasons: tuple[tuple[str, str], ...]
     """The reasons, for the first of them: (key, reason)."""
@@ -178,7 +178,7 @@ class RestoreStatus:
     """Rows that came back, by table."""
     there: int
     replaced: int
-    kept: int
+    unrestored: int
     """Rows that stay in the archive."""
 
 

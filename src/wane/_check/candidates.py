@@ -69,7 +69,7 @@ _UNIT_NAMES = {
     "text without zone": "text without a zone",
     NOT_A_TIME: "no timestamp",
 }
-_WHOSE_CLOCK = "Say which zone's wall clock it is.{}"
+_WHOSE_CLOCK = "Declare which zone's wall clock it is.{}"
 _FIXED_KEYS = (0, 1, "0", "1", "singleton", "default", "global", "main")
 _PAST, _FUTURE = timedelta(days=366), timedelta(days=3660)
 
@@ -85,7 +85,7 @@ class TimeColumn:
     """What was observed, as a sentence without its full stop."""
     named: bool
     """Whether the name suggests a time, too."""
-    ask: str = ""
+    undecided: str = ""
     """The open question about its encoding, as a sentence."""
     oldest: datetime | None = None
     newest: datetime | None = None
@@ -114,7 +114,7 @@ class TimeColumn:
     @property
     def question(self) -> str:
         """Return what was observed, and what is to be decided."""
-        return f"{self.sentence} {self.ask}".rstrip()
+        return f"{self.sentence} {self.undecided}".rstrip()
 
     @property
     def expiry(self) -> bool:
@@ -337,10 +337,12 @@ class Samples:
         zone = UNDECIDED if zoned else None
         values = self.sample(table, column, SAMPLED_ROWS)
         spread, oldest, newest = _spread(values, Time(column.name, unit, "UTC" if zoned else None))
-        ask = _WHOSE_CLOCK.format("") if zoned else ""
+        undecided = _WHOSE_CLOCK.format("") if zoned else ""
         seen = f"{column.type}{spread}"
         missing = _null_share(values)
-        return TimeColumn(column, unit, zone, seen, named, ask=ask, oldest=oldest, newest=newest, null_share=missing)
+        return TimeColumn(
+            column, unit, zone, seen, named, undecided=undecided, oldest=oldest, newest=newest, null_share=missing
+        )
 
     def _encoded(
         self, column: Column, units: Sequence[Unit], values: list[object] | None, *, named: bool
@@ -353,8 +355,8 @@ class Samples:
             if not named:
                 return None
             seen = "its values could not be read" if values is None else "no timestamps seen"
-            ask = f"Its unit is open: {choices}."
-            return TimeColumn(column, UNDECIDED, None, seen, named, ask, null_share=_null_share(values))
+            undecided = f"Its unit is open: {choices}."
+            return TimeColumn(column, UNDECIDED, None, seen, named, undecided, null_share=_null_share(values))
         if set(ways) == {NOT_A_TIME}:
             return None
         [(way, _), *others] = ways.most_common()
@@ -362,19 +364,21 @@ class Samples:
         if others or unit not in units:
             if not named and NOT_A_TIME in ways:
                 return None
-            return TimeColumn(column, UNDECIDED, None, _mixture(ways), named, f"Make them agree, then say {choices}.")
+            return TimeColumn(
+                column, UNDECIDED, None, _mixture(ways), named, f"Make them agree, then declare {choices}."
+            )
         spread, oldest, newest = _spread(real, Time(column.name, Unit(unit), "UTC" if naive else None))
         seen = f"{_UNIT_NAMES[way]}{spread}"
         if len(real) < len(given):
             seen += ", beside placeholders such as 0"
         if not named:
             seen += "; only its values say that it is a time"
-        ask = ""
+        undecided = ""
         if naive:
             written = ' "UTC" if CURRENT_TIMESTAMP writes it.' if Unit.NATIVE in units and unit == Unit.TEXT else ""
-            ask = _WHOSE_CLOCK.format(written)
+            undecided = _WHOSE_CLOCK.format(written)
         zone = UNDECIDED if naive else None
-        return TimeColumn(column, unit, zone, seen, named, ask, oldest, newest, _null_share(values))
+        return TimeColumn(column, unit, zone, seen, named, undecided, oldest, newest, _null_share(values))
 
     # States
 

@@ -55,7 +55,7 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
 
     for selection in selections:
         check_references(contract, schema, selection, report)
-        with report.alone(selection.name, rule_path(selection)):
+        with report.isolate(selection.name, rule_path(selection)):
             check_indexes(store, selection, lambda table: rows(table.qualified), report)
             check_times(store, selection, now, seconds, report)
             check_done(store, selection, now, seconds, report)
@@ -63,7 +63,7 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
             report.findings += _unarchivable(store, contract, selection)
     for table in contract.tables:
         ruled = [one for one in selections if one.name == table.name]
-        with report.alone(table.name, key_path(["table", table.name])):
+        with report.isolate(table.name, key_path(["table", table.name])):
             check_selected(store, ruled, seconds, report)
         age, findings = bind_age(contract, table, schema, store.types)
         report.findings += findings
@@ -121,13 +121,13 @@ def _check_tables(
     excused = excused_tables(contract, schema)
     _check_named(contract, schema, excused, report)
     for one in excused:
-        with report.alone(one.name, one.path):
+        with report.isolate(one.name, one.path):
             check_excuse(store, one, seconds, report)
     _list_matches(contract, excused, report)
     for table in contract.tables:
         info = schema.find(table.name.schema, table.name.name)
         if info is not None and info.kind in READABLE:
-            with report.alone(table.name, key_path(["table", table.name])):
+            with report.isolate(table.name, key_path(["table", table.name])):
                 check_states(store, table, info, seconds, strictness, report)
     for shown, info in _unmentioned(contract, schema):
         if tool := bookkeeping_tool(info):
@@ -153,7 +153,7 @@ def _check_named(contract: Contract, schema: Schema, excused: Sequence[ExcusedTa
         other = named.setdefault(info.qualified, name)
         if other != name:
             message = f"{name} and {other} are the same table, {info.schema}.{info.name}"
-            report.add(Severity.ERROR, "said-twice", name, path, message, "keep one of the two")
+            report.add(Severity.ERROR, "declared-twice", name, path, message, "keep one of the two")
 
 
 def _list_matches(contract: Contract, excused: Sequence[ExcusedTable], report: Report) -> None:

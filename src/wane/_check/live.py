@@ -205,7 +205,7 @@ class Live:
     def invariants(self) -> None:
         """Check all other promises."""
         self._caps()
-        self._ask([*self._excuses(), *self._references(), *self._claims()])
+        self._check_all([*self._excuses(), *self._references(), *self._claims()])
         self._reservations()
         self._fused()
 
@@ -238,7 +238,7 @@ class Live:
 
     # Promises that are counts
 
-    def _ask(self, questions: Sequence[Question]) -> None:
+    def _check_all(self, questions: Sequence[Question]) -> None:
         found = self._read([partial(one.write, self.probes) for one in questions])
         for question, value in zip(questions, found, strict=True):
             if value is UNREAD:
@@ -267,29 +267,29 @@ class Live:
 
     def _references(self) -> list[Question]:
         """Return the checks that no referenced row is gone, and that no follower stayed behind."""
-        asked: dict[object, Question] = {}
+        requested: dict[object, Question] = {}
         for selection in self.selections:
             for guard in selection.guards:
                 if guard is selection.missing:
                     continue  # A parent needs no children.
-                self._reference(asked, "dangling-reference", selection, selection.table, guard, None)
-            self._followers(asked, selection, selection.table, selection.followers)
-        return list(asked.values())
+                self._reference(requested, "dangling-reference", selection, selection.table, guard, None)
+            self._followers(requested, selection, selection.table, selection.followers)
+        return list(requested.values())
 
     def _followers(
         self,
-        asked: dict[object, Question],
+        requested: dict[object, Question],
         selection: Selection,
         parent: TableInfo,
         followers: Sequence[BoundFollower],
     ) -> None:
         for one in followers:
-            self._reference(asked, "orphaned-follower", selection, parent, one.reference, one)
-            self._followers(asked, selection, one.reference.table, one.followers)
+            self._reference(requested, "orphaned-follower", selection, parent, one.reference, one)
+            self._followers(requested, selection, one.reference.table, one.followers)
 
     def _reference(
         self,
-        asked: dict[object, Question],
+        requested: dict[object, Question],
         code: str,
         selection: Selection,
         parent: TableInfo,
@@ -315,7 +315,7 @@ class Live:
                 columns=columns,
             ),
         )
-        asked.setdefault(key, question)
+        requested.setdefault(key, question)
 
     def _claims(self) -> Iterator[Question]:
         """Yield the checks that every claim was taken over, returned or finished within a sweep after its end."""

@@ -180,13 +180,13 @@ class _Proposal:
         yield f"include = {toml.value([f'catalogue:{one.name}' for one in self.systems])}"
 
     def _windows(self) -> Iterator[str]:
-        windows = {name: said for one in self.systems for name, said in one.windows.items()}
+        windows = {name: window for one in self.systems for name, window in one.windows.items()}
         if not windows:
             return
         yield "[window]"
-        for name, said in windows.items():
-            own = f"Its own cleaner uses {toml.text(said.own)}" if said.own else "It deletes none by itself"
-            yield toml.comment(f"{own} ({said.why}).")
+        for name, window in windows.items():
+            own = f"Its own cleaner uses {toml.text(window.own)}" if window.own else "It deletes none by itself"
+            yield toml.comment(f"{own} ({window.why}).")
             yield f"{toml.key(name)} = {_OPEN}"
 
     def _store(self) -> Iterator[str]:

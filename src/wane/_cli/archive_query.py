@@ -51,7 +51,7 @@ class Format(StrEnum):
 @command(app, "query")
 def query(
     call: Call,
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows are asked for.")],
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows are requested.")],
     where: Annotated[
         str | None,
         typer.Option(

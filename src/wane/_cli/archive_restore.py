@@ -72,7 +72,7 @@ def restore(
     rows that were chosen could not come back, or if a key has no row; 4 if no row was chosen at all.
     """
     if (where is not None) + (run is not None) + bool(key) != 1:
-        raise typer.BadParameter("say which rows: exactly one of --where, --run and --key")
+        raise typer.BadParameter("choose the rows: exactly one of --where, --run and --key")
     keys = [dict(parse_key(part) for part in text.split(",")) for text in dict.fromkeys(key or ())]
     done = call.open().archive.restore(
         name,
@@ -91,7 +91,7 @@ def restore(
         return CommandResult(done, lambda: _print_stopped(done))
     missing = max(0, len(keys) - done.chosen.get(name, 0))
     expected = {OLDER, DIFFERENT} if on_conflict is OnConflict.SKIP else {OLDER}
-    failed = missing or (done.kept and not {reason for _, reason in done.reasons} <= expected)
+    failed = missing or (done.unrestored and not {reason for _, reason in done.reasons} <= expected)
     nothing = not any(done.chosen.values())
     code = 1 if failed else NOTHING_DONE if nothing else 0
     return CommandResult(done, lambda: print_restored(done, missing), code)
@@ -108,13 +108,13 @@ def _print_stopped(done: Restored) -> None:
 
 @command(app, "restores")
 def restores(call: Call, name: TableArgument = None, limit: ShownOption = 20) -> CommandResult:
-    """List restores, newest first: what was asked for, how far each came, and what came back."""
+    """List restores, newest first: what was requested, how far each came, and what came back."""
     found = call.open().archive.restores(name, limit=limit)
     return CommandResult(found, lambda: _print_restores(found))
 
 
 def _print_restores(found: Sequence[RestoreStatus]) -> None:
-    heads = ("restore", "table", "asked for", "state", "chosen", "came back", "stayed", "by", "since", "changed")
+    heads = ("restore", "table", "requested", "state", "chosen", "came back", "stayed", "by", "since", "changed")
     shown = table(*heads, right=("restore", "chosen", "stayed"))
     for one in found:
         inputs = [f"{key} {value}" for key, value in one.inputs.items() if key not in ("into", "on_conflict")]
@@ -125,7 +125,7 @@ def _print_restores(found: Sequence[RestoreStatus]) -> None:
             f"[{'green' if one.state == 'done' else 'yellow'}]{one.state}[/]",
             f"{one.chosen:,}",
             counts_text(one.restored),
-            f"{one.kept:,}",
+            f"{one.unrestored:,}",
             escape(one.actor),
             time_text(one.planned_at),
             time_text(one.changed_at),
@@ -170,8 +170,10 @@ def print_restored(done: Restored, missing: int = 0) -> None:
         )
     if done.replaced:
         print_line(f"{many(done.replaced, 'row')} replaced others")
-    if done.kept:
-        print_line(f"[yellow]{many(done.kept, 'row')}[/] {'stays' if done.kept == 1 else 'stay'} in the archive:")
+    if done.unrestored:
+        print_line(
+            f"[yellow]{many(done.unrestored, 'row')}[/] {'stays' if done.unrestored == 1 else 'stay'} in the archive:"
+        )
         for key, reason in done.reasons:
             print_line(f"  {escape(key)}: {escape(reason)}")
     for name, rows in done.left_out.items():

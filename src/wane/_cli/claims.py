@@ -142,7 +142,7 @@ def vacuum(
                 require_hours("the age", age)
     if completed_age_hours is None and abandoned_age_hours is None:
         raise typer.BadParameter(
-            "say how old finished work must be: no threshold, no deletion. For example"
+            "set how old finished work must be: no threshold, no deletion. For example"
             " --completed-age-hours 168 --abandoned-age-hours 24; one of them alone leaves the other state untouched",
             param_hint="--completed-age-hours / --abandoned-age-hours",
         )

@@ -133,15 +133,15 @@ class Call:
     ) -> Keeper:
         """Open a keeper until the command returns. Metrics, progress and signals apply to the keeper that writes."""
         contract = self.load() if contract is None else contract
-        heard = [*listeners]
+        listening = [*listeners]
         if self._logging:
             from wane.observe._logs import log_event
 
-            heard.append(log_event)
+            listening.append(log_event)
         if self.metrics_file is not None and not read_only:
             from wane._cli.metrics_file import measured
 
-            heard.append(self._metrics.enter_context(measured(self.metrics_file, contract, self.url)))
+            listening.append(self._metrics.enter_context(measured(self.metrics_file, contract, self.url)))
         if self.services.stops_after and not read_only:
             unit, twice = self.services.stops_after, self.services.daemon
             self._work.enter_context(self.stop.catch_signals(unit, twice=twice))
@@ -149,10 +149,10 @@ class Call:
             from wane._cli.progress import show_progress
 
             shown = show_progress(as_json=self.as_json or self._json_lines, as_log=self._logging)
-            heard.append(self._work.enter_context(shown))
+            listening.append(self._work.enter_context(shown))
 
         def listener(event: Event) -> None:
-            for one in heard:
+            for one in listening:
                 one(event)
 
         return self._work.enter_context(
@@ -179,9 +179,9 @@ class Call:
 
             shown = show_progress(as_json=self.as_json or self._json_lines, as_log=self._logging)
             listener = self._work.enter_context(shown)
-        return Fleet(file, actor=self.actor, listener=listener, of_members=self._hear_member, stop=self.stop.event)
+        return Fleet(file, actor=self.actor, listener=listener, of_members=self._on_member_event, stop=self.stop.event)
 
-    def _hear_member(self, member: str, event: Event) -> None:
+    def _on_member_event(self, member: str, event: Event) -> None:
         if self._logging:
             from wane.observe._logs import labelled, log_event
 

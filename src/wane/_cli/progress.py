@@ -89,7 +89,7 @@ class ProgressMeter:
         self.clock = clock
         self.work: MeasuredWork | None = None
 
-    def hear(self, event: Event) -> MeasuredWork | None:
+    def on_event(self, event: Event) -> MeasuredWork | None:
         """Return the work that an event is about, measured; None if it is about none."""
         match event:
             case WorkProgressed():
@@ -133,7 +133,7 @@ def show_progress(*, as_json: bool, as_log: bool) -> Iterator[Listener]:
         task = progress.add_task("working", total=None)
 
         def listener(event: Event) -> None:
-            work = meter.hear(event)
+            work = meter.on_event(event)
             if work is not None and shown:
                 progress.update(task, description=escape(work.text(meter.clock())))
             elif work is not None:

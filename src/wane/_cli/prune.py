@@ -66,7 +66,7 @@ def prune(
     if rule is not None and (state or older_than or orphans):
         raise typer.BadParameter("a rule has its own states and cutoff", param_hint="TABLE.RULE")
     if rule is None and older_than is None:
-        raise typer.BadParameter("say how old: no threshold, no deletion", param_hint="--older-than")
+        raise typer.BadParameter("set how old: no threshold, no deletion", param_hint="--older-than")
     keeper = call.open(contract, read_only=dry_run)
     cutoff = None if older_than is None else parse_time(older_than, keeper.store.now(), "--older-than")
     states = _states(contract, name, state)

@@ -347,7 +347,7 @@ class SchedulerEntry(Entry):
         if (self.every is None) == (self.cron is None):
             raise Refused("a scheduler says one of every, cron", 'for example every = "5m", or cron = "15 3 * * *"')
         if self.zone is not None and self.cron is None and self.within is None:
-            raise Refused("an interval has no zone", "remove `zone`, or say when: `cron` or `within`")
+            raise Refused("an interval has no zone", "remove `zone`, or set when: `cron` or `within`")
         return self
 
     def as_scheduler(self, name: str) -> Scheduler:
@@ -508,7 +508,7 @@ class OrphansEntry(Entry):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.of is None and (self.to is not None or len(self.columns) > 1):
-            raise Refused("names no table", 'say what the reference points at: of = "…"')
+            raise Refused("names no table", 'name the table that the reference points at: of = "…"')
         if self.to is not None and len(self.to) != len(self.columns):
             raise Refused(
                 f"{len(self.columns)} columns refer to {len(self.to)}", "name as many in `to` as in `columns`"
@@ -598,7 +598,7 @@ class ExcuseEntry(Entry):
     @model_validator(mode="after")
     def _one(self) -> ExcuseEntry:
         if len(self.kinds()) != 1:
-            raise Refused("an excuse has one kind", f"say exactly one of {', '.join(ExcuseKind)}")
+            raise Refused("an excuse has one kind", f"use exactly one of {', '.join(ExcuseKind)}")
         if self.singleton is not None and self.rows not in (None, 1):
             raise Refused(f"a singleton has one row, not {self.rows}", "remove `rows`, or use another kind")
         return self
@@ -715,7 +715,7 @@ class TransformEntry(Entry):
     )
 
     @model_validator(mode="after")
-    def _says_one_of_each_column(self) -> Self:
+    def _change_each_column_once(self) -> Self:
         named = [*self.drop, *self.hash, *self.mask]
         if self.select:
             if named:
@@ -725,10 +725,10 @@ class TransformEntry(Entry):
                 )
             return self
         if not named:
-            raise Refused("`transform` is empty", "say `drop`, `hash`, `mask` or `select`, or remove it")
+            raise Refused("`transform` is empty", "add `drop`, `hash`, `mask` or `select`, or remove it")
         twice = [name for name in dict.fromkeys(named) if named.count(name) > 1]
         if twice:
-            raise Refused(f"`transform` names {twice[0]} twice", "say one of `drop`, `hash` and `mask` of a column")
+            raise Refused(f"`transform` names {twice[0]} twice", "use one of `drop`, `hash` and `mask` for a column")
         return self
 
     def read(self) -> Transform:
@@ -772,7 +772,7 @@ class ArchiveTableEntry(Entry):
     @model_validator(mode="after")
     def _waits_for_something(self) -> Self:
         if "longest_wait" in self.model_fields_set and self.least_rows == 1:
-            raise Refused("`longest_wait` without `least_rows`: no row waits", "say `least_rows`, or remove it")
+            raise Refused("`longest_wait` without `least_rows`: no row waits", "add `least_rows`, or remove it")
         if self.least_rows > 1 and self.tier == "database":
             raise Refused("rows do not wait where they stay in the database", "remove `least_rows`")
         if self.transform is not None:

@@ -66,7 +66,7 @@ class _Lint:
         for table in self.contract.tables:
             mistakes = self.origins.of("table", table.name)
             if table.name in self.excused:
-                mistakes.error(_path(table), "said-twice", "has rules and is excused", "keep one of the two")
+                mistakes.error(_path(table), "declared-twice", "has rules and is excused", "keep one of the two")
             self._marked_states(table, mistakes)
             self._stages(table, mistakes)
             self._retained_forever(table, mistakes)
@@ -256,7 +256,7 @@ class _Lint:
     ) -> None:
         path = [*_path(table, rule), "with"]
         if len(set(followers)) != len(followers):
-            mistakes.error(path, "said-twice", "a follower is named twice", "keep one of the two")
+            mistakes.error(path, "declared-twice", "a follower is named twice", "keep one of the two")
         for follower in followers:
             name = follower.reference.table
             excuse = self.excused.get(name)

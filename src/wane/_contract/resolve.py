@@ -197,7 +197,7 @@ class _Resolver:
         if before != value and file.path not in earlier.above:
             file.mistakes.error(
                 path,
-                "said-twice",
+                "declared-twice",
                 f"{earlier.mistakes.file} sets it to something else",
                 "files that do not include each other must agree: change one, or give one another name",
             )
@@ -318,7 +318,7 @@ class _Resolver:
         if earlier is not None and one.file.path not in earlier.above:
             one.file.mistakes.error(
                 one.path,
-                "said-twice",
+                "declared-twice",
                 f"{one.name} is declared already in {earlier.mistakes.file}",
                 "keep one of the two",
             )

@@ -308,15 +308,15 @@ class _RuleReader:
         given = [key for key in ("keep", "expires", "most") if getattr(entry, key) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "neither keep, expires nor most"
-            self._error("", "no-bound", f"says {found}", "say exactly one of keep, expires and most")
+            self._error("", "no-bound", f"says {found}", "set exactly one of keep, expires and most")
             return None
         if entry.most is None:
             self._needs_most()
         if entry.longer is not None and (entry.keep is None or isinstance(entry.keep, Forever)):
             message = "`longer` goes with `keep`, the shortest that a row stays"
-            self._error("longer", "wrong-pair", message, "say the shortest window: add `keep`")
+            self._error("longer", "wrong-pair", message, "add `keep`: the shortest window")
         if entry.orphans is not None and entry.keep is None:
-            self._error("orphans", "wrong-pair", "orphans go with keep", "say how long orphans stay: add `keep`")
+            self._error("orphans", "wrong-pair", "orphans go with keep", "add `keep`: how long orphans stay")
         if entry.expires is not None:
             if entry.time is not None:
                 self._error("time", "wrong-pair", "an expiry column is the rule's time", "remove `time`")

@@ -111,12 +111,12 @@ class Fleet:
         began = time.monotonic()
         result, problem = None, ""
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             with self._turn:
                 self._of_members(member.name, event)
 
         try:
-            with self._opened(member, commits, hear, read_only=read_only) as keeper:
+            with self._opened(member, commits, on_event, read_only=read_only) as keeper:
                 result = work(keeper)
         except WaneError as error:
             problem = str(error)

@@ -20,7 +20,7 @@ from wane._prune.sql_outbox import write_event
 from wane.errors import PartitionError
 from wane.events import hard_deleted, hard_deleted_name
 
-_ASKED = "asked for"
+_REQUESTED = "requested"
 GONE = "another process detached or dropped it"
 
 
@@ -44,7 +44,7 @@ class Quarantine:
                 f"no partition {partition!r} of {self.leaving.name} is in quarantine",
                 f"in quarantine: {', '.join(one.partition for one in quarantined) or 'none'}",
             )
-        return self.put_back(found[0], found[0].along, found[0].place, _ASKED)
+        return self.put_back(found[0], found[0].along, found[0].place, _REQUESTED)
 
     def put_back(self, begun: Retirement, along: Sequence[dict[str, Any]], location: str | None, why: str) -> Retiring:
         """Put a month back with what was taken along: all of it or nothing."""
@@ -66,7 +66,7 @@ class Quarantine:
 
         work.steps.put_back(parts, sides, note, leaving.target.patience)
         leaving.emit("attached", begun.partition, began)
-        outcome = {_ASKED: "attached", GONE: "gone"}.get(why, "stays")
+        outcome = {_REQUESTED: "attached", GONE: "gone"}.get(why, "stays")
         return Retiring(leaving.name, begun.partition, outcome, begun.counts, why, None, None, time.monotonic() - began)
 
     def _table_of(self, name: str) -> str:

@@ -7,11 +7,11 @@ from wane._partition.sql_convert import Converting
 from wane._partition.sql_months import Months
 from wane._partition.sql_retire import RetireSteps
 from wane._partition.sql_split import Splitting
-from wane._partition.sql_undo import GoingBack
+from wane._partition.sql_undo import UndoSteps
 from wane.errors import StoreError
 
 
-class PostgresPartitions(Converting, GoingBack, Months, RetireSteps, Splitting):
+class PostgresPartitions(Converting, UndoSteps, Months, RetireSteps, Splitting):
     """All steps of partitioning."""
 
 

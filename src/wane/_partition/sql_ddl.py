@@ -326,10 +326,10 @@ def swap_back_statements(
     yield f"ALTER TABLE {was} RENAME TO {quote(a.name)}"
     yield from view_statements(now.views)
     yield f"DROP TABLE {qualified_name(a, replaced)}"
-    yield from _keys_back(a, base, now.indexes[base], original=original)
+    yield from _restore_keys(a, base, now.indexes[base], original=original)
     yield from _identity(a)
     yield from trigger_statements(now.triggers, a.table)
-    yield from _dress_back(a, now, original=original)
+    yield from _restore_attributes(a, now, original=original)
     for leaf in now.leaves:
         if leaf == base:
             continue
@@ -341,7 +341,7 @@ def swap_back_statements(
         yield f"ALTER TABLE {qualified_name(a, leaf)} INHERIT {a.table}"
 
 
-def _dress_back(a: Anatomy, now: Standing, *, original: bool) -> Iterator[str]:
+def _restore_attributes(a: Anatomy, now: Standing, *, original: bool) -> Iterator[str]:
     """Yield the current rights, comments and policies, where they differ from those of the base."""
     if now.comment != (a.comment if original else None):
         yield f"COMMENT ON TABLE {a.table} IS {'NULL' if now.comment is None else text_literal(now.comment)}"
@@ -363,7 +363,7 @@ def _dress_back(a: Anatomy, now: Standing, *, original: bool) -> Iterator[str]:
             yield f"ALTER TABLE {a.table} FORCE ROW LEVEL SECURITY"
 
 
-def _keys_back(a: Anatomy, base: str, indexes: Mapping[str, str], *, original: bool) -> Iterator[str]:
+def _restore_keys(a: Anatomy, base: str, indexes: Mapping[str, str], *, original: bool) -> Iterator[str]:
     primary = quote(a.primary.constraint or a.primary.name)
     current = quote(indexes[a.primary.constraint or a.primary.name])
     unpartitioned = [own_names(a.name)[1] if original else unpartitioned_name(base, 0)] if a.extended else []

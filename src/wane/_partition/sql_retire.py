@@ -373,9 +373,9 @@ class RetireSteps(Covering):
         run(doubled(f"ALTER TABLE {detached} SET SCHEMA {quote(a.schema)}"), {})
         run(doubled(f"ALTER TABLE {quote(a.schema)}.{bare} RENAME TO {quote(leaf)}"), {})
         # A long name was shortened to make room for the mark; those that undoing asks for are known.
-        asked = [*own_names(a.name), *(one.name for one in a.indexes)]
-        asked += [unpartitioned_name(leaf, number) for number in range(len(a.unpartitioned_indexes))]
-        was = {fitted(name, mark): name for name in asked}
+        requested = [*own_names(a.name), *(one.name for one in a.indexes)]
+        requested += [unpartitioned_name(leaf, number) for number in range(len(a.unpartitioned_indexes))]
+        was = {fitted(name, mark): name for name in requested}
         for (index,) in run(_INDEXES, {"table": qualified_name(a, leaf)}):
             if index.endswith(mark):
                 name = was.get(index, index.removesuffix(mark))

@@ -22,7 +22,7 @@ SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%(leaf)s) A
 """
 
 
-class GoingBack(Steps):
+class UndoSteps(Steps):
     """Steps from a partitioned table to a plain one."""
 
     def swap_back(

@@ -36,7 +36,7 @@ class Undoer:
         ways = []
         for one in (*work.followers(target), target):
             with work.leased(one) as lease:
-                way = _WayBack(work, one, lease)
+                way = _Undo(work, one, lease)
                 ways.append(way)
                 way.run(required=one is target and not any(other.did != "nothing" for other in ways[:-1]))
             if way.stopped:
@@ -70,7 +70,7 @@ class Undoer:
             )
 
 
-class _WayBack:
+class _Undo:
     """One table, under a lease."""
 
     def __init__(self, work: PartitionWork, target: PartitionTarget, lease: Lease) -> None:

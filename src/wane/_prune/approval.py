@@ -187,7 +187,7 @@ class Approver:
         Ledger.of(transaction).note(kind, approval.table, self.actor, inputs, now, counts={}, batches=0)
 
 
-def ask_fuse(store: Store, contract: Contract, selection: Selection, now: datetime) -> tuple[Fuse, Approval | None]:
+def check_fuse(store: Store, contract: Contract, selection: Selection, now: datetime) -> tuple[Fuse, Approval | None]:
     """Ask whether a rule may be swept unattended; where the fuse stops it, an approval lets it take the approved plan.
 
     A rule that stays stopped is recorded, so that health reports it.

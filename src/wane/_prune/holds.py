@@ -63,7 +63,7 @@ def add_hold(
             raise WrongArgument(f"the hold would end in the past: {ends_at.isoformat()}")
         text = None
         if key is not None:
-            found = transaction.execute(*_asked(store, info, key))
+            found = transaction.execute(*_requested(store, info, key))
             if not found and cold is not None and archive is not None and archive.has(transaction, info, cold):
                 found = [(cold,)]
             if not found:
@@ -78,7 +78,7 @@ def add_hold(
 def _is_hot(store: Store, info: TableInfo, key: Mapping[str, object]) -> bool:
     """Check whether the table has a row; raise WrongArgument if no row can have such a key."""
     try:
-        return bool(store.run(*_asked(store, info, key)))
+        return bool(store.run(*_requested(store, info, key)))
     except (Unreachable, TimedOut, Locked):
         raise
     except StoreError as problem:  # A value that the column's type cannot hold.
@@ -86,7 +86,7 @@ def _is_hot(store: Store, info: TableInfo, key: Mapping[str, object]) -> bool:
         raise WrongArgument(f"no row of {info.name} can have {shown}", problem.message) from problem
 
 
-def _asked(store: Store, info: TableInfo, key: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+def _requested(store: Store, info: TableInfo, key: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     statement = queries_of(store).key_text(info, _columns(info, key), key)
     return statement.text, statement.parameters
 

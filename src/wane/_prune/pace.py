@@ -65,7 +65,7 @@ class Pace:
         return self.duty < 1
 
     @property
-    def alone(self) -> Pace:
+    def when_idle(self) -> Pace:
         """Return the pace while no one else uses the database."""
         return self.after_quiet(_QUIET_SECONDS)
 

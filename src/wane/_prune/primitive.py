@@ -71,13 +71,13 @@ class Order:
     most: int = 1
     """Rows in all, followers included, at the most."""
     scope: dict[str, Any] | None = None
-    asked: dict[str, Any] | None = None
+    requested: dict[str, Any] | None = None
     """What the operator requested, where an interface has its own form for it."""
 
     def inputs(self) -> dict[str, Any]:
         """Return what the operator requested, for the audit trail."""
-        if self.asked is not None:
-            return self.asked
+        if self.requested is not None:
+            return self.requested
         inputs: dict[str, Any] = {"rule": self.rule.name}
         if self.older_than is not None:
             inputs = {"states": list(self.rule.states), "older_than": self.older_than.isoformat()}
@@ -165,7 +165,7 @@ class Pruner:
         """Check what a caller requests, and return it as an order whose limits are still to be set."""
         declared = self.bindings.table(table)
         if (rule is None) == (older_than is None):
-            raise WrongArgument("say either `rule`, or `older_than` (with `states` where the table has states)")
+            raise WrongArgument("pass either `rule`, or `older_than` (with `states` where the table has states)")
         if rule is not None:
             if states is not None:
                 raise WrongArgument("a rule has its own states", "leave `states` out")
@@ -175,7 +175,7 @@ class Pruner:
             given = self.bindings.orphan_states(declared)
         elif states is None and declared.state is not None:
             known = ", ".join(repr(state) for rule in declared.rules for state in rule.states)
-            raise WrongArgument(f"{table} has states: say which may go", f"states with rules: {known}")
+            raise WrongArgument(f"{table} has states: pass those that may leave", f"states with rules: {known}")
         else:
             given = () if states is None else require_states(states)
         before = self._explicit_cutoff(declared, older_than)

@@ -29,7 +29,7 @@ from wane._findings import did_you_mean
 from wane._leases import Fence
 from wane._ledger import AuditEntry, Ledger
 from wane._prune.admission import require_admin
-from wane._prune.approval import ask_fuse, record_swept
+from wane._prune.approval import check_fuse, record_swept
 from wane._prune.batches import Batches, pass_gates
 from wane._prune.binding import Bindings
 from wane._prune.fuse import PROBE_SECONDS
@@ -392,10 +392,10 @@ class _RuleSweep:
         attended = not self.sweeper.unattended or named or self.planned is not None
         if attended or self.action == "mark":
             return None
-        asked, approval = ask_fuse(self.sweeper.store, self.sweeper.contract, self.selection, self.now)
-        if asked.blown:
-            return Outcome.FUSED, asked.blown
-        self.nothing_due, self.due = asked.nothing_due, asked.due
+        requested, approval = check_fuse(self.sweeper.store, self.sweeper.contract, self.selection, self.now)
+        if requested.blown:
+            return Outcome.FUSED, requested.blown
+        self.nothing_due, self.due = requested.nothing_due, requested.due
         if approval is not None:
             self.approved_plan, self.planned = approval.plan, PlannedRows(approval.planned_at, approval.rows)
             self.batches = self._begin()

@@ -117,7 +117,7 @@ def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, .
     complete = [] if any(one.all_but is not None for one in table.rules) else [known]
     for way in dict.fromkeys([(), *complete, selection.rule.states]):
         rule = replace(selection.rule, states=way)
-        asked = replace(
+        requested = replace(
             selection,
             rule=rule,
             per=(),
@@ -127,7 +127,7 @@ def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, .
             saved_while_null=(),
             saved_while_not_null=(),
         )
-        if any(serves(index, asked, store.kind) for index in asked.table.indexes):
+        if any(serves(index, requested, store.kind) for index in requested.table.indexes):
             return way
     return None
 

@@ -34,7 +34,7 @@ class Report:
             self.findings.append(finding)
 
     @contextmanager
-    def alone(self, table: object, path: str) -> Iterator[None]:
+    def isolate(self, table: object, path: str) -> Iterator[None]:
         """Let a table that the database refuses to read fail alone: report it, and let the others be checked."""
         try:
             yield

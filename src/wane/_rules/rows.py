@@ -79,7 +79,7 @@ class Circumstances(TypedDict, total=False):
     """A narrower lower bound on the time accompanies them, by which rows are to be found instead."""
     ended: bool
     """A narrower upper bound on the time does."""
-    alone: bool
+    row_only: bool
     """Leave out what depends on other rows: only to find rows that a statement with every condition takes."""
     after_followers: bool
     """What follows the row has left already, under the locks in which every condition was checked: a time that was in
@@ -221,7 +221,7 @@ class Rows:
         *,
         floored: bool = False,
         ended: bool = False,
-        alone: bool = False,
+        row_only: bool = False,
         after_followers: bool = False,
         edge: Sequence[str] = (),
     ) -> Iterator[RulePart]:
@@ -239,7 +239,7 @@ class Rows:
         window = (longer.column,) if longer is not None and longer.reference is None else ()
         yield RulePart("bound", _bound_in_words(selection), bound, (*time, *window) or selection.key)
         yield from self._column_guards(selection)
-        if not alone:
+        if not row_only:
             yield from self._references(selection)
             yield from self._live_followers(p, selection)
             yield from self._spared(p, selection)

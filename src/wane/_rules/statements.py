@@ -144,11 +144,11 @@ class KnownEdgeStatements:
 
     def steps(self, edge: Statement | None) -> Iterator[RunStep]:
         """Yield the statements as they run, with the one that finds the edge."""
-        alone = "if a sweep is alone"
-        yield RunStep("check that no transaction has ended", self.ended, alone)
-        yield RunStep("find where the cap ends", edge, alone)
-        yield RunStep("find where the batch ends", self.end, alone)
-        yield RunStep("take the batch", self.take, alone)
+        unshared = "if no other session changes the table"
+        yield RunStep("check that no transaction has ended", self.ended, unshared)
+        yield RunStep("find where the cap ends", edge, unshared)
+        yield RunStep("find where the batch ends", self.end, unshared)
+        yield RunStep("take the batch", self.take, unshared)
 
 
 @frozen
@@ -358,8 +358,8 @@ def takes_followers_by_range(rows: Rows, selection: Selection) -> bool:
     followers = [path[-1] for path in follower_paths(selection)]
     tables = [selection.table, *(one.reference.table for one in followers), *(one.table for one in selection.guards)]
     separate = len({table.qualified for table in tables}) == len(tables)
-    alone = replace(selection, followers=())
-    return separate and by_range(rows.dialect, alone) and not any(one.has_delete_triggers for one in followers)
+    bare = replace(selection, followers=())
+    return separate and by_range(rows.dialect, bare) and not any(one.has_delete_triggers for one in followers)
 
 
 def by_range(dialect: Dialect, selection: Selection) -> bool:
@@ -701,7 +701,7 @@ class _Compiler:
         """
         p = self.rows.parameters()
         edge = self.planned_walk.bind(p, "edge", self.edge) if edged else []
-        last = self.planned_walk.last(p, NOW, LIMIT, self.floor, alone=not edged, edge=edge)
+        last = self.planned_walk.last(p, NOW, LIMIT, self.floor, row_only=not edged, edge=edge)
         # Written outside, or every row before the last would be written too.
         return p.statement(f"SELECT {self._position('last')}\nFROM {nested(last)} AS last")
 

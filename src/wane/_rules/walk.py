@@ -69,17 +69,17 @@ class Walk:
         floor: Sequence[object] | None = None,
         outputs: Sequence[str] = ("*",),
         *,
-        alone: bool = False,
+        row_only: bool = False,
         edge: Sequence[str] = (),
     ) -> str:
         """Write the query for the oldest due rows (key_0, key_1, …, row_time), oldest first.
 
-        `alone` and `edge`: see `Rows.due`.
+        `row_only` and `edge`: see `Rows.due`.
 
         Each state is walked along its own index range, then the walks are merged.
         """
         n = p.bind("limit", limit)
-        parts = [f"{one}\nLIMIT {n}" for one in self._walks(p, now, floor, alone=alone, edge=edge)]
+        parts = [f"{one}\nLIMIT {n}" for one in self._walks(p, now, floor, row_only=row_only, edge=edge)]
         return f"SELECT {', '.join(outputs)}\nFROM {_merged(parts)} AS oldest\nORDER BY {self._order}\nLIMIT {n}"
 
     def last(
@@ -89,12 +89,12 @@ class Walk:
         limit: int | Slot,
         floor: Sequence[object],
         *,
-        alone: bool = False,
+        row_only: bool = False,
         edge: Sequence[str] = (),
     ) -> str:
         """Write the query for the position of the last of the `limit` oldest due rows; it finds nothing among fewer."""
         n = p.bind("limit", limit)
-        parts = self._walks(p, now, floor, alone=alone, edge=edge)
+        parts = self._walks(p, now, floor, row_only=row_only, edge=edge)
         outputs = ", ".join(f"oldest.{name}" for name in self.names)
         if len(parts) == 1:
             return f"SELECT {outputs}\nFROM {nested(f'{parts[0]}{chr(10)}LIMIT 1 OFFSET {n} - 1')} AS oldest"
@@ -121,7 +121,7 @@ class Walk:
         columns, parts = self.rows.position_columns(self.selection)[:1], []
         for one, states in self.each():
             time = self.rows.position(one, "t")[:1]
-            where = self.rows.due(p, one, now, states, floored=True, alone=True)
+            where = self.rows.due(p, one, now, states, floored=True, row_only=True)
             where += [self.rows.compare(columns, time, sign, [value]) for sign, value in bounds]
             parts.append(
                 f"SELECT {time[0]} AS row_time\nFROM {self.rows.dialect.table(self.selection.table)} AS t\n"
@@ -135,7 +135,7 @@ class Walk:
         return ", ".join(f"oldest.{name}" for name in self.names)
 
     def _walks(
-        self, p: Parameters, now: When, floor: Sequence[object] | None, *, alone: bool, edge: Sequence[str]
+        self, p: Parameters, now: When, floor: Sequence[object] | None, *, row_only: bool, edge: Sequence[str]
     ) -> list[str]:
         """Write a query for each walk, in its order."""
         rows, selection, walks = self.rows, self.selection, []
@@ -143,7 +143,7 @@ class Walk:
         for one, states in self.each():
             position = rows.position(one, "t")
             outputs = keys if one.own_time is None else [*keys, f"{position[0]} AS row_time"]
-            where = rows.due(p, one, now, states, floored=floor is not None, alone=alone, edge=edge)
+            where = rows.due(p, one, now, states, floored=floor is not None, row_only=row_only, edge=edge)
             where += self.behind(p, floor, one)
             walks.append(
                 f"SELECT {', '.join(outputs)}\nFROM {rows.dialect.table(selection.table)} AS t\n"

@@ -12,9 +12,9 @@ from secrets import token_hex
 from wane._db import Store
 from wane._schedule.sql import Alive, Heartbeat, Timetable
 from wane.errors import WaneError
-from wane.events import Beat, Listener
+from wane.events import HeartbeatWritten, Listener
 
-BEAT_SECONDS = 10.0
+HEARTBEAT_SECONDS = 10.0
 
 
 class Executor:
@@ -32,14 +32,14 @@ class Executor:
     def heartbeat(self, store: Store, doing: str | None = None) -> None:
         """Record a heartbeat, if what the executor does has changed or the last beat was long ago."""
         now = time.monotonic()
-        if doing in (None, self.doing) and now - self._beaten < BEAT_SECONDS:
+        if doing in (None, self.doing) and now - self._beaten < HEARTBEAT_SECONDS:
             return
         self.doing = doing or self.doing
-        alive = Alive(self.name, self.role, self.doing, self._fingerprint, BEAT_SECONDS)
+        alive = Alive(self.name, self.role, self.doing, self._fingerprint, HEARTBEAT_SECONDS)
         with store.write() as (run, clock):
             Timetable(store.dialect).heartbeat(run, alive, clock)
         self._beaten = now
-        self._listener(Beat(self.name, self.role, self.doing))
+        self._listener(HeartbeatWritten(self.name, self.role, self.doing))
 
     def leave(self, store: Store) -> None:
         """Stop on purpose. If the database is unreachable, the row falls silent and is pruned later."""

@@ -177,7 +177,7 @@ class Runner:
         body: Callable[[Store, Executor], bool],
         failed: Callable[[str, bool], None],
         *,
-        beats: bool = True,
+        heartbeats: bool = True,
     ) -> None:
         """Repeat the body until it returns that it is done; open the database again if the connection was lost."""
         backoff = Backoff(self._ending)
@@ -189,7 +189,7 @@ class Runner:
                 try:
                     if store is None:
                         store = self.store.clone(answer_seconds=_ANSWER_SECONDS)
-                    if beats:
+                    if heartbeats:
                         executor.heartbeat(store)
                     if body(store, executor):
                         return
@@ -205,7 +205,7 @@ class Runner:
                     backoff.failed()
         finally:
             if store is not None:
-                if beats:
+                if heartbeats:
                     executor.leave(store)
                 store.close()
 
@@ -268,7 +268,7 @@ class Runner:
             return last
 
         # A chore may take longer than the pause between two heartbeats, and its process is alive all the same.
-        self._loop("chores", 1, body, lambda *error: self.listener(TickFailed("wane", *error)), beats=False)
+        self._loop("chores", 1, body, lambda *error: self.listener(TickFailed("wane", *error)), heartbeats=False)
 
     def _do(self, chore: Chore, store: Store, holder: str) -> None:
         try:

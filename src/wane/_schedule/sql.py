@@ -12,7 +12,7 @@ from typing import Any
 from wane._db.clocked import ClockedStatements
 from wane._db.statement import Execute
 
-SILENT_AFTER_BEATS = 3
+SILENT_AFTER_HEARTBEATS = 3
 """An executor that missed this number of heartbeats is silent."""
 
 
@@ -47,7 +47,7 @@ class Heartbeat(Alive):
 
     def is_silent(self, now: datetime) -> bool:
         """Check whether the last heartbeat is too old for the executor to be alive."""
-        return (now - self.beat_at).total_seconds() > self.every_seconds * SILENT_AFTER_BEATS
+        return (now - self.beat_at).total_seconds() > self.every_seconds * SILENT_AFTER_HEARTBEATS
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,8 +209,10 @@ class _Offers:
             for one in self.contract.tables
             if one.name.name == table.name.name and any(isinstance(rule.action, ToColdTier) for rule in one.rules)
         ]
-        alone = len(alike) == 1 or table.name.schema is None
-        return fitted(f"fn_{table.name.name if alone else f'{table.name.schema}_{table.name.name}'}", "_archive_sweep")
+        unambiguous = len(alike) == 1 or table.name.schema is None
+        return fitted(
+            f"fn_{table.name.name if unambiguous else f'{table.name.schema}_{table.name.name}'}", "_archive_sweep"
+        )
 
     def _with_orphans(self) -> list[Table]:
         return [

@@ -49,7 +49,7 @@ def explain_row(
     return WhyRow(
         table=str(table.name),
         key=named,
-        asked_at=now,
+        answered_at=now,
         verdict=RowVerdict.RETAINED if first is None else first.verdict,
         summary=_retained(table, rules) if first is None else first.summary,
         rules=rules,

@@ -89,7 +89,7 @@ class WhyRow:
 
     table: str
     key: dict[str, object]
-    asked_at: datetime
+    answered_at: datetime
     """The database's time, by which everything was decided."""
     verdict: RowVerdict
     summary: str

@@ -50,7 +50,7 @@ def systems() -> tuple[CataloguedSystem, ...]:
             one["title"],
             one["cleaner"],
             {table: tuple(columns) for table, columns in one["recognise"].items()},
-            {window: OwnWindow(**said) for window, said in one.get("window", {}).items()},
+            {window: OwnWindow(**own) for window, own in one.get("window", {}).items()},
             tuple(one.get("prepare", ())),
         )
         for name, one in sorted(data.items())

@@ -139,8 +139,8 @@ class Denial:
         if self.why is Why.UNKNOWN:
             return f"there is no work called {self.task_id}"
         at = f" at {_text(self.since)}" if self.since else ""
-        again = f"may be claimed again from {_text(self.until)}" if self.until else "is not to be claimed again"
-        return f"{self.task_id} was {self.state}{who}{at} and {again}"
+        outlook = f"may be claimed again from {_text(self.until)}" if self.until else "is not to be claimed again"
+        return f"{self.task_id} was {self.state}{who}{at} and {outlook}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,11 +64,13 @@ class Vacuum:
         cutoff = time_before(now, age.total_seconds())
         hours = age / timedelta(hours=1)
         order = self.pruner.order(self.table, None, [state.value], cutoff)
-        asked = {"states": [state.value], f"{state.value}_age_hours": hours, "limit": most}
+        requested = {"states": [state.value], f"{state.value}_age_hours": hours, "limit": most}
         rows, audits = 0, []
         while rows_left - rows > 0:
             batch = min(_BATCH, rows_left - rows)
-            pruned = self.pruner.take(replace(order, kind=KIND, limit=batch, most=batch, asked=asked), None, connection)
+            pruned = self.pruner.take(
+                replace(order, kind=KIND, limit=batch, most=batch, requested=requested), None, connection
+            )
             rows += pruned.rows
             audits.append(pruned.audit_id)
             if pruned.rows < batch:

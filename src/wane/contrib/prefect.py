@@ -60,7 +60,7 @@ _SOURCE = "wane_cleanup_queue"
 """The source of a dead letter, in Prefect's log."""
 _POOL_PREFIX = "prefect:"
 """Other queues may use the same database, under policies of their own: a query over all pools reads Prefect's alone."""
-_GIVEN_BACK = "reservation_cancelled"
+_CANCELLED = "reservation_cancelled"
 
 _LONGEST_SECONDS = timedelta(days=3650).total_seconds()
 _SHORTEST_LEASE_SECONDS = 0.001
@@ -273,7 +273,7 @@ class _RecordedQueue(Queue):
     """A queue that also records which leases ended and which messages died during its work."""
 
     def __init__(self, store: Store, pool: str, policy: RetryPolicy, clock: Clock | None, wakeups: Wakeups) -> None:
-        super().__init__(store, pool, policy=policy, clock=clock, listener=self._hear, wakeups=wakeups)
+        super().__init__(store, pool, policy=policy, clock=clock, listener=self._on_event, wakeups=wakeups)
         self._dead: list[str] = []
         self._expired: list[Expired] = []
 
@@ -289,7 +289,7 @@ class _RecordedQueue(Queue):
         self._expired.append(expired)
         return expired
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, MessageDead):
             self._dead.append(event.message_id)
 
@@ -306,7 +306,7 @@ def _undo(shared: SharedDatabase, queue: Queue, undo: Callable[[Queue, _R], obje
 def _give_back(queue: Queue, taken: Reservation | None) -> None:
     """Release a message that a worker which went away never saw."""
     if taken is not None:
-        queue.release(taken.message_id, taken.token, _GIVEN_BACK)
+        queue.release(taken.message_id, taken.token, _CANCELLED)
 
 
 def _database_url(url: str | None) -> DatabaseUrl:

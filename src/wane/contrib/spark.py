@@ -244,15 +244,15 @@ class HotSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of the table, and the key, version and month that the archive would add."""
-        with self._asked().opened() as rows:
+        with self._requested().opened() as rows:
             fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in rows.shape]
         return StructType.fromJson({"type": "struct", "fields": fields})
 
     def reader(self, schema: StructType) -> _HotReader:
         """Return a reader of what is due in the snapshot."""
-        return _HotReader(self._asked(), [field.name for field in schema.fields])
+        return _HotReader(self._requested(), [field.name for field in schema.fields])
 
-    def _asked(self) -> _HotRequest:
+    def _requested(self) -> _HotRequest:
         return _HotRequest.read(dict(self.options))
 
 
@@ -285,7 +285,7 @@ class _HotRequest:
             raise WrongArgument("wane_hot needs a table of the contract", '`.option("table", "event_outbox")`')
         range_rows = given.get("range_rows", str(SparkSettings().range_rows))
         if not range_rows.isdecimal() or not 0 < int(range_rows) < _MOST_ROWS:
-            raise WrongArgument(f"range_rows is {range_rows!r}", "say how many rows one task reads, such as 200000")
+            raise WrongArgument(f"range_rows is {range_rows!r}", "pass how many rows one task reads, such as 200000")
         snapshot = given["snapshot"]
         shared = None if snapshot in (ONE_TASK, EACH_TASK) else snapshot
         source = Source(
@@ -316,8 +316,8 @@ class _HotPartition(InputPartition):
 class _HotReader(DataSourceReader):
     """Reads what is due range by range; the database skips rows that comparisons of columns with values exclude."""
 
-    def __init__(self, asked: _HotRequest, names: Sequence[str]) -> None:
-        self._asked = asked
+    def __init__(self, requested: _HotRequest, names: Sequence[str]) -> None:
+        self._requested = requested
         self._names = list(names)
         self._filters: list[HotFilter] = []
 
@@ -328,10 +328,14 @@ class _HotReader(DataSourceReader):
 
     def partitions(self) -> Sequence[_HotPartition]:
         """Return the ranges to read, by walking the rule's index."""
-        asked = self._asked
-        with asked.opened() as rows:
+        requested = self._requested
+        with requested.opened() as rows:
             found = rows.cut(
-                asked.source, asked.now, self._filters, range_rows=asked.range_rows, in_one_task=asked.in_one_task
+                requested.source,
+                requested.now,
+                self._filters,
+                range_rows=requested.range_rows,
+                in_one_task=requested.in_one_task,
             )
         return [_HotPartition(one) for one in found]
 

@@ -52,9 +52,11 @@ OLDEST_MESSAGE = Gauge(
 LATE = Gauge(
     "wane_scheduler_late_seconds", "How long a scheduler's next window has been due without a tick.", ("scheduler",)
 )
-BEAT_AGE = Gauge("wane_executor_beat_age_seconds", "How long ago an executor was last alive.", ("executor", "role"))
-BEAT_EVERY = Gauge(
-    "wane_executor_beat_interval_seconds", "How often an executor says that it is alive.", ("executor", "role")
+HEARTBEAT_AGE = Gauge(
+    "wane_executor_beat_age_seconds", "How long ago an executor was last alive.", ("executor", "role")
+)
+HEARTBEAT_INTERVAL = Gauge(
+    "wane_executor_beat_interval_seconds", "Interval between an executor's heartbeats.", ("executor", "role")
 )
 SNAPSHOT_AGE = Gauge("wane_snapshot_age_seconds", "How long ago all tables were last measured.")
 TABLE_ROWS = Gauge(
@@ -64,7 +66,7 @@ TABLE_ROWS_EXACT = Gauge(
     "wane_table_rows_exact", "1 if wane_table_rows was counted, 0 if it is an estimate.", ("table",)
 )
 TABLE_BYTES = Gauge("wane_table_bytes", "What a table took with its indexes when it was last measured.", ("table",))
-TABLE_RATE = Gauge("wane_table_growth_rows_per_day", "How fast a table grows, where that can be said.", ("table",))
+TABLE_RATE = Gauge("wane_table_growth_rows_per_day", "Growth of a table; absent if unknown.", ("table",))
 DAYS_TO = Gauge(
     "wane_table_threshold_days",
     "Days until a table reaches a threshold of rows, 0 if it has; absent: never, or unknown.",
@@ -95,7 +97,7 @@ TABLE_OLDEST = Gauge(
 TABLE_SWEPT = Gauge(
     "wane_table_last_sweep_timestamp_seconds", "When a table was last swept, by the trail; absent: never.", ("table",)
 )
-TABLE_INFLOW = Gauge("wane_table_inflow_rows_per_hour", "What comes into a table, where that can be said.", ("table",))
+TABLE_INFLOW = Gauge("wane_table_inflow_rows_per_hour", "Rows inserted into a table; absent if unknown.", ("table",))
 TABLE_PRUNED = Gauge("wane_table_pruned_rows_per_hour", "What sweeps take of a table, by the trail.", ("table",))
 TABLE_DRAIN = Gauge(
     "wane_table_drain_seconds",

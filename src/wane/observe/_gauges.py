@@ -130,8 +130,8 @@ class Gauges:
         for window in own.windows.values():
             yield gauge.LATE, (window.scheduler,), _ago(facts.now, window.due_at)
         for heartbeat in own.executors:
-            yield gauge.BEAT_AGE, (heartbeat.executor, heartbeat.role), _ago(facts.now, heartbeat.beat_at)
-            yield gauge.BEAT_EVERY, (heartbeat.executor, heartbeat.role), heartbeat.every_seconds
+            yield gauge.HEARTBEAT_AGE, (heartbeat.executor, heartbeat.role), _ago(facts.now, heartbeat.beat_at)
+            yield gauge.HEARTBEAT_INTERVAL, (heartbeat.executor, heartbeat.role), heartbeat.every_seconds
         settings = self.contract.growth
         for one in own.snapshots[:_MOST_TABLES]:
             table = shown_name(self.contract, one.table)

@@ -59,13 +59,13 @@ def log_event(event: events.Event) -> None:
         case events.MessageDead():
             facts = {"pool": event.pool, "message_id": event.message_id, "kind": event.kind, "reason": event.reason}
             log(logging.WARNING, "wane.message_dead", **facts)
-        case events.Beat():
+        case events.HeartbeatWritten():
             log(logging.DEBUG, "wane.heartbeat", executor=event.executor, role=event.role, doing=event.doing)
         case events.RowsArchived():
             counts = {"rows": event.evicted.get(event.table, 0), "stayed": event.stale}
             log(logging.INFO, f"system/{event.table}_archived", rule=event.rule, sweep=event.sweep, **counts)
         case events.RowsRestored():
-            counts = {"rows": event.restored.get(event.table, 0), "there": event.there, "kept": event.kept}
+            counts = {"rows": event.restored.get(event.table, 0), "there": event.there, "unrestored": event.unrestored}
             log(logging.INFO, f"system/{event.table}_restored", restore=event.restore, into=event.into, **counts)
         case events.ArchiveStep():
             where = {"table": event.table, "rule": event.rule, "state": event.state}

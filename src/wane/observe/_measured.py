@@ -68,5 +68,5 @@ def _names(contract: Contract) -> list[TableName]:
 
 def _plain(table: TableInfo, schema: Schema) -> str:
     bare = schema.find(None, table.name)
-    alone = bare is not None and bare.qualified == table.qualified
-    return str(TableName(table.name, None if alone else table.schema))
+    unambiguous = bare is not None and bare.qualified == table.qualified
+    return str(TableName(table.name, None if unambiguous else table.schema))

@@ -201,7 +201,7 @@ class Metrics:
             case events.RowsRestored():
                 pass  # Restored rows are not counted: they are rare, and recorded in the audit trail.
             case (
-                events.Beat()
+                events.HeartbeatWritten()
                 | events.OutageEnded()
                 | events.SnapshotTaken()
                 | events.TableNearThreshold()

@@ -127,12 +127,12 @@ class Reading:
         for key in sorted(waiting, key=self._memory.read_at):
             if not self.in_time:
                 break
-            found[key] = self._alone(key, waiting[key])
+            found[key] = self._read_one(key, waiting[key])
         for key in found.keys() - waiting.keys():
             self._memory.note(key, failed=False)
         return found
 
-    def _alone(self, key: Key, probes: Mapping[str, Probe]) -> dict[str, Any]:
+    def _read_one(self, key: Key, probes: Mapping[str, Probe]) -> dict[str, Any]:
         unhurried = self._end - self._memory.clock() >= PROBE_SECONDS
         values = self._run(list(probes.values()))
         if values is None:

@@ -198,10 +198,10 @@ class Queue:
         if chosen == () or not passes:
             return []  # Nothing is of no kind, and nothing is in no queue.
         taken: list[Reservation] = []
-        for again in (True, False):
+        for may_retry in (True, False):
             late = self._take(taken, limit, chosen, passes)
             # Overdue messages return to their pool; if there was nothing else, they are reserved instead.
-            if not late or not self.expire_leases(_EXPIRED_BESIDE_RESERVING).count or taken or not again:
+            if not late or not self.expire_leases(_EXPIRED_BESIDE_RESERVING).count or taken or not may_retry:
                 break
         return taken
 

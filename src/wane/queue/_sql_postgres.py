@@ -274,9 +274,22 @@ class PostgresMessages(Messages):
         return [self._reserved(wanted.pool, row[1:]) for row in found if row[1] is not None], bool(found[0][0])
 
     def _reserved(self, pool: str, row: Sequence[Any]) -> Message:
-        message_id, key, queue, kind, target, data, state, deliveries, created, updated, due, token_hash, said, seq = (
-            row
-        )
+        (
+            message_id,
+            key,
+            queue,
+            kind,
+            target,
+            data,
+            state,
+            deliveries,
+            created,
+            updated,
+            due,
+            token_hash,
+            reason,
+            seq,
+        ) = row
         dead = state == MessageState.DEAD.value
         changed = self.dialect.decode_time(updated)
         return Message(
@@ -295,7 +308,7 @@ class PostgresMessages(Messages):
             token_hash=token_hash,
             finished_at=changed if dead else None,
             reason=EXHAUSTED if dead else None,
-            release_reason=said,
+            release_reason=reason,
             seq=seq,
         )
 

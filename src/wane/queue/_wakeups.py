@@ -65,7 +65,7 @@ class Wakeups:
                     continue
             if watches:
                 self._lead(seconds if polled else 0.0)
-            elif (sequence := self._poll_alone(pool)) > after:
+            elif (sequence := self._poll(pool)) > after:
                 return sequence
             polled = True
             if left <= 0:
@@ -73,7 +73,7 @@ class Wakeups:
                     sequence = self._sequences.get(pool, after)
                 return sequence if sequence > after else None
 
-    def _poll_alone(self, pool: str) -> int:
+    def _poll(self, pool: str) -> int:
         """Read the sequence while another thread watches, which may take a while: first and last in a wait."""
         return messages_of(self.store).sequences(self.store.run, [pool])[pool]
 

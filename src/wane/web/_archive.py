@@ -27,10 +27,10 @@ CONFLICTS = ("refuse", "skip", "replace")
 
 def query(keeper: Keeper, call: WebCall) -> Any:
     """Begin a query of the archive, or return what the same one found."""
-    return ask(keeper, call).document()
+    return begin_query(keeper, call).document()
 
 
-def ask(keeper: Keeper, call: WebCall) -> ArchiveJob:
+def begin_query(keeper: Keeper, call: WebCall) -> ArchiveJob:
     """Begin a query, or join the same one; wait for a short one."""
     if call.cross_site:
         raise RequestRefused(403, "CrossSite", "a query is not begun from another site", "ask from the page itself")

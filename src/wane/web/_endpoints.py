@@ -24,7 +24,7 @@ class Value:
     """A value of the address or of the body."""
 
     name: str
-    says: str
+    description: str
     required: bool = False
     kind: str = "string"
     among: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Endpoint:
     method: str
     path: str
     role: AccessRole
-    says: str
+    description: str
     answer: Callable[[Keeper, WebCall], Any]
     values: tuple[Value, ...] = ()
 
@@ -51,8 +51,8 @@ _THE_TABLE = Value("table", "The table, as the contract names it.", required=Tru
 _POOL = Value("pool", "The work pool.", required=True)
 
 
-def _get(path: str, says: str, answer: Callable[[Keeper, WebCall], Any], *values: Value) -> Endpoint:
-    return Endpoint("GET", PREFIX + path, AccessRole.VIEWER, says, answer, values)
+def _get(path: str, description: str, answer: Callable[[Keeper, WebCall], Any], *values: Value) -> Endpoint:
+    return Endpoint("GET", PREFIX + path, AccessRole.VIEWER, description, answer, values)
 
 
 _ONE = Value("table", "The table, as the contract names it.", required=True, inside="body")
@@ -62,13 +62,15 @@ _MESSAGE = Value("message_id", "The message.", required=True, inside="body")
 _RESERVATION = Value("reservation", "What the reservation returned.", required=True, inside="body")
 
 
-def _post(path: str, role: AccessRole, says: str, answer: Callable[[Keeper, WebCall], Any], *values: Value) -> Endpoint:
-    return Endpoint("POST", PREFIX + path, role, says, answer, values)
+def _post(
+    path: str, role: AccessRole, description: str, answer: Callable[[Keeper, WebCall], Any], *values: Value
+) -> Endpoint:
+    return Endpoint("POST", PREFIX + path, role, description, answer, values)
 
 
-def _queue(path: str, says: str, answer: Callable[[Keeper, WebCall], Any], *values: Value) -> Endpoint:
+def _queue(path: str, description: str, answer: Callable[[Keeper, WebCall], Any], *values: Value) -> Endpoint:
     pool = Value("pool", "The work pool.", required=True, inside="body")
-    return _post(f"/queue{path}", AccessRole.OPERATOR, says, answer, pool, *values)
+    return _post(f"/queue{path}", AccessRole.OPERATOR, description, answer, pool, *values)
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -296,7 +298,7 @@ def _operation(one: Endpoint) -> dict[str, Any]:
     }
     made: dict[str, Any] = {
         "operationId": f"{one.method.lower()}{one.path.removeprefix(PREFIX).replace('/', '_').replace('-', '_')}",
-        "summary": one.says,
+        "summary": one.description,
         "description": f"Needs the role {one.role.value}.",
         "parameters": [_parameter(value) for value in one.values if value.inside == "query"],
         "responses": {
@@ -321,11 +323,11 @@ def _parameter(value: Value) -> dict[str, Any]:
         "name": value.name,
         "in": "query",
         "required": value.required,
-        "description": value.says,
+        "description": value.description,
         "schema": schema,
     }
 
 
 def _schema(value: Value) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": value.kind, "description": value.says}
+    made: dict[str, Any] = {"type": value.kind, "description": value.description}
     return {**made, "enum": [str(one) for one in value.among]} if value.among else made

@@ -25,7 +25,7 @@ def path_text(text: object) -> str:
     return quote(str(text), safe="")
 
 
-def asked_text(inputs: Mapping[str, Any]) -> str:
+def inputs_text(inputs: Mapping[str, Any]) -> str:
     """Write what a restore was asked for: its keys by their columns, or its condition, month or sweep."""
     if keys := inputs.get("keys") or ([inputs["key"]] if "key" in inputs else []):
         return "; ".join(", ".join(f"{name} = {value}" for name, value in key.items()) for key in keys)
@@ -34,7 +34,7 @@ def asked_text(inputs: Mapping[str, Any]) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "asked": asked_text,
+    "asked": inputs_text,
     "count": count_text,
     "share": share_text,
     "time": lambda at: time_text(at) or _NONE,

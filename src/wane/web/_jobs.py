@@ -61,7 +61,7 @@ class ArchiveJob:
     result: Any = None
     problem: dict[str, Any] | None = None
     began: float = field(default_factory=time.monotonic)
-    asked: float = field(default_factory=time.monotonic)
+    requested: float = field(default_factory=time.monotonic)
     ended: threading.Event = field(default_factory=threading.Event)
     closing: bool = False
 
@@ -78,7 +78,7 @@ class ArchiveJob:
             raise ArchiveError(
                 f"the query took longer than {_LONGEST_SECONDS:.0f} seconds", "ask for a month, or for fewer rows"
             )
-        if self.bounded and now - self.asked > _ABANDONED_SECONDS:
+        if self.bounded and now - self.requested > _ABANDONED_SECONDS:
             raise ArchiveError("no client waits for this query any more", "ask again")
 
     def summary(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class ArchiveJobs:
         with self._turn:
             same = next((one for one in self._jobs.values() if bounded and _answers(one, kind, table, inputs)), None)
             if same is not None:
-                same.asked = time.monotonic()
+                same.requested = time.monotonic()
                 return same
             if sum(one.unfinished for one in self._jobs.values()) >= MOST_UNFINISHED:
                 raise RequestRefused(429, "TooManyJobs", f"{MOST_UNFINISHED} jobs are unfinished", "wait for them")
@@ -135,7 +135,7 @@ class ArchiveJobs:
             raise RequestRefused(
                 404, "UnknownJob", "there is no such job, or not any more", "the page of the archive lists restores"
             )
-        job.asked = time.monotonic()
+        job.requested = time.monotonic()
         return job
 
     def newest(self, limit: int) -> list[ArchiveJob]:
@@ -176,6 +176,6 @@ class ArchiveJobs:
 
 
 def _answers(job: ArchiveJob, kind: str, table: str, inputs: Mapping[str, Any]) -> bool:
-    asked = (job.kind, job.table, job.inputs) == (kind, table, dict(inputs))
+    requested = (job.kind, job.table, job.inputs) == (kind, table, dict(inputs))
     ended = job.seconds is not None and time.monotonic() - job.began - job.seconds > _FRESH_SECONDS
-    return asked and job.state is not JobState.FAILED and not ended
+    return requested and job.state is not JobState.FAILED and not ended

@@ -15,7 +15,7 @@ from wane.observe._growth import TableGrowth
 from wane.observe._health import TableHealth
 from wane.web import _resources as read
 from wane.web._access import AccessRole
-from wane.web._archive import ask
+from wane.web._archive import begin_query
 from wane.web._call import WebCall, parse_key_text
 from wane.web._charts import age_chart, growth_chart
 from wane.web._jobs import ArchiveJob
@@ -184,21 +184,21 @@ def archive(keeper: Keeper, call: WebCall) -> dict[str, Any]:
     return {
         "archive": found,
         "declared": keeper.contract.archive_url is not None,
-        "asked": _asked(call),
+        "requested": _requested(call),
         "names": read.archived_names(keeper.contract) if found["tables"] else [],
         "restorable": read.restorable(keeper.contract),
         "jobs": [one.summary() for one in call.jobs.newest(10)],
     }
 
 
-def _asked(call: WebCall) -> dict[str, str]:
+def _requested(call: WebCall) -> dict[str, str]:
     return {name: call.text(name) or "" for name in ("table", "where", "columns", "limit")}
 
 
 def archive_query(keeper: Keeper, call: WebCall) -> dict[str, Any]:
-    job = ask(keeper, call)
+    job = begin_query(keeper, call)
     names = dict.fromkeys([*read.archived_names(keeper.contract), job.table])
-    return {**_job_page(job), "asked": _asked(call), "names": list(names)}
+    return {**_job_page(job), "requested": _requested(call), "names": list(names)}
 
 
 def archive_job(keeper: Keeper, call: WebCall) -> dict[str, Any]:

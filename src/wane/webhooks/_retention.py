@@ -226,11 +226,11 @@ class WebhookRetention(Closable):
         mark: dict[str, Any] | None = None,
     ) -> Order:
         cutoff, many = _require_unix_seconds("older_than", older_than), require_limit(limit, MOST_PRUNED)
-        asked = {"statuses": list(statuses), "older_than": cutoff, "limit": many}
+        requested = {"statuses": list(statuses), "older_than": cutoff, "limit": many}
         order = self._pruner.order(self.family.events, None, statuses, cutoff)
         if queue is not None:
             order = replace(order, rule=with_queue(order.rule, require_text("queue", queue)))
-        return self._named(order, PRUNE_EVENTS, asked, queue, mark)
+        return self._named(order, PRUNE_EVENTS, requested, queue, mark)
 
     def _orphans(self, older_than: object, limit: object, queue: object, mark: dict[str, Any] | None = None) -> Order:
         cutoff, many = _require_unix_seconds("older_than", older_than), require_limit(limit, MOST_PRUNED)
@@ -238,11 +238,11 @@ class WebhookRetention(Closable):
         return self._named(order, PRUNE_ORPHAN_DELIVERIES, {"older_than": cutoff, "limit": many}, queue, mark)
 
     def _named(
-        self, order: Order, kind: str, asked: dict[str, Any], queue: object, mark: dict[str, Any] | None
+        self, order: Order, kind: str, requested: dict[str, Any], queue: object, mark: dict[str, Any] | None
     ) -> Order:
         name = self.family.queue_name if queue is None else require_text("queue", queue)
-        inputs = {**asked, "queue_name": name, **(mark or {})}
-        return replace(order, kind=kind, limit=asked["limit"], most=MOST_FOLLOWERS, asked=inputs)
+        inputs = {**requested, "queue_name": name, **(mark or {})}
+        return replace(order, kind=kind, limit=requested["limit"], most=MOST_FOLLOWERS, requested=inputs)
 
     def _events_result(self, pruned: Pruned) -> PruneEventsResult:
         counts = self.family.counts(pruned.counts)

@@ -337,7 +337,7 @@ class ColdTable:
             self._require_free_name(shape)
         fields = [Field(name, PrimitiveType(kind), nullable=True) for name, kind in [*shape, *extra]]
         # Databases that share a table may ask for different ones: each would change what another asked for.
-        asked = set() if self.shared else {archived_name(name) for name in texts}
+        requested = set() if self.shared else {archived_name(name) for name in texts}
         table = self.open()
         with writing(self.root):
             if table is None:
@@ -349,7 +349,7 @@ class ColdTable:
                         partition_by=[ORIGIN, MONTH] if self.shared else [MONTH],
                         name=self.name,
                         description=self._description,
-                        configuration=_configuration([*shape, *extra], asked),
+                        configuration=_configuration([*shape, *extra], requested),
                         storage_options=storage_options(self.root),
                         # With retries, the second of two that create it would replace its schema.
                         commit_properties=CommitProperties(max_commit_retries=0),
@@ -362,14 +362,14 @@ class ColdTable:
                 table = self.require()
                 self.require_fitting(shape)
             for _ in range(_CHANGES):
-                lacking = self._lacking(table, fields, shape, asked)
+                lacking = self._lacking(table, fields, shape, requested)
                 if not any(lacking):
                     return
                 # A commit changes its handle, so it is not the one that others read.
                 table = self.fresh() or table
                 self.require_fitting(shape)
                 try:
-                    self._change(table, *self._lacking(table, fields, shape, asked))
+                    self._change(table, *self._lacking(table, fields, shape, requested))
                 except CommitFailedError:
                     # Another database has committed meanwhile, perhaps the same change.
                     table = self.fresh() or table
@@ -611,8 +611,8 @@ def require_conditional_puts(folder: ColdPath) -> None:
         return
     probe = folder.parent / f".wane-{uuid.uuid4().hex}"
     options = storage_options(probe)
-    asked = str(folder.parent), json.dumps(options, sort_keys=True)
-    if asked in _conditional:
+    requested = str(folder.parent), json.dumps(options, sort_keys=True)
+    if requested in _conditional:
         return
     nothing = Schema([Field("nothing", PrimitiveType("long"))])
     try:
@@ -631,6 +631,6 @@ def require_conditional_puts(folder: ColdPath) -> None:
                 f"the object store of {folder.parent} ignores conditional puts, so that writers overwrite each other's commits",
                 "use one that honours If-None-Match, or a newer version of this one",
             )
-        _conditional.add(asked)
+        _conditional.add(requested)
     finally:
         remove_tree(probe)

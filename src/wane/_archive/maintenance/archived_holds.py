@@ -73,7 +73,7 @@ def find(store: Store, names: Sequence[str]) -> list[TableInfo]:
         if info is None:
             raise ArchiveError(
                 f"the database has no table {name}, so what is held of its archive is unknown",
-                'put the table back, or say `keep = "forever"`',
+                'put the table back, or set `keep = "forever"`',
             )
         found.append(info)
     return sorted(found, key=lambda info: info.qualified)

@@ -198,8 +198,8 @@ class _Month:
 
         Files are read if their month is not due as a whole, a row is held, or another table's sweeps write there too.
         """
-        alone = self.upkeep.writers(name, self.sweeps) == [self.name]
-        if self.due.whole and alone and not self.due.held:
+        sole_writer = self.upkeep.writers(name, self.sweeps) == [self.name]
+        if self.due.whole and sole_writer and not self.due.held:
             return list(files), []
         return [], list(files)
 
@@ -214,7 +214,7 @@ class _Month:
             prefix,
             str(self.upkeep.cold(name).folder),
             self.shapes[name],
-            share_out(files, alone=own or self.due.whole),
+            share_out(files, one_each=own or self.due.whole),
             self.due,
             None
             if own

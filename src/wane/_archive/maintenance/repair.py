@@ -76,7 +76,7 @@ class Repair:
         name = str(table.name)
         sweeps = self.upkeep.sweeps()
         names = self.upkeep.written_by(name, sweeps)
-        with self.upkeep.alone(names, sweeps) as leases:
+        with self.upkeep.hold_leases(names, sweeps) as leases:
             colds = [self.upkeep.cold(one) for one in names]
             lost = {cold.name: missing for cold in colds if (missing := self._missing(cold))}
             if not lost:
@@ -84,13 +84,13 @@ class Repair:
                 return Repaired(name, 0, ())
             last = {cold.name: self._last_sweep(cold, name) for cold in colds}
             written = self._write_back([cold for cold in colds if cold.name in lost])
-            again, given_up = self._lost_sweeps(name, last), []
+            recommitted, given_up = self._lost_sweeps(name, last), []
             copied = all(find_lost(self.store, cold) is None for cold in colds)
             if not copied:
                 own = next(lease for lease in leases if lease.name == f"archive {name}")
                 given_up = self._recommit(table, colds, own, leases)
             commits = seen(colds)
-            numbers = [sweep.id for sweep in again]
+            numbers = [sweep.id for sweep in recommitted]
             with self.upkeep.transaction(leases) as transaction:
                 if not copied:
                     self._accept(transaction, names)
@@ -122,7 +122,7 @@ class Repair:
         last = {cold.name: cold.last_sweep(str(table.name)) for cold in colds}
         for sweep in self._lost_sweeps(str(table.name), last):
             rule = self._rule(table, sweep.rule)
-            TableSweep(self.archiver, table, rule, own, Tally(table, table.rules[0])).commit_again(sweep)
+            TableSweep(self.archiver, table, rule, own, Tally(table, table.rules[0])).recommit(sweep)
         with self.store.transaction() as transaction:
             done = [
                 job
@@ -169,7 +169,7 @@ class Repair:
         sweeps = self.upkeep.sweeps()
         every = list(dict.fromkeys([*names, *(one for sweep in sweeps.values() for one in sorted(sweep.wrote))]))
         identity = self.store.identity()
-        with self.upkeep.alone(every, sweeps, adopting=True) as leases:
+        with self.upkeep.hold_leases(every, sweeps, adopting=True) as leases:
             with self.store.transaction() as transaction:
                 origin, known = ArchiveLog(transaction.dialect, transaction.execute).owner()
             if origin is None:
@@ -211,7 +211,7 @@ class Repair:
         identity, given = self.store.identity(), uuid.uuid4().hex
         shared = self.upkeep.contract.archive_shared
         with (
-            self.upkeep.alone(every, sweeps, adopting=True) as leases,
+            self.upkeep.hold_leases(every, sweeps, adopting=True) as leases,
             self.upkeep.transaction(leases) as transaction,
         ):
             log = ArchiveLog(transaction.dialect, transaction.execute)

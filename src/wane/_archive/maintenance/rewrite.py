@@ -143,12 +143,12 @@ def _answers(executor: ArchiveExecutor, job: RewriteJob, task: Callable[[Rewrite
     return [file for one in answered for file in one["files"]]
 
 
-def share_out(files: Sequence[ColdFile], *, alone: bool) -> list[list[str]]:
-    """Return the files of each task: one of them, or, if not `alone`, as many as one reading of others may serve."""
+def share_out(files: Sequence[ColdFile], *, one_each: bool) -> list[list[str]]:
+    """Return the files of each task: one of them, or, if not `one_each`, as many as one reading of others may serve."""
     tasks: list[list[str]] = []
     rows = 0
     for file in files:
-        if alone or not tasks or rows + file.rows > _ROWS_AT_ONCE:
+        if one_each or not tasks or rows + file.rows > _ROWS_AT_ONCE:
             tasks.append([])
             rows = 0
         tasks[-1].append(file.path)

@@ -83,13 +83,13 @@ class Upkeep:
 
         Jobs that were left there are finished or abandoned first.
         """
-        with self.alone(names, sweeps) as held:
+        with self.hold_leases(names, sweeps) as held:
             self.require_whole(names)
             self._finish({*names, *(writer for name in names for writer in self.writers(name, sweeps))}, held)
             yield held
 
     @contextmanager
-    def alone(
+    def hold_leases(
         self, names: Sequence[str], sweeps: dict[int, ArchivedSweep], *, adopting: bool = False
     ) -> Iterator[list[Lease]]:
         """Hold the leases of every table whose sweeps write to some of the archive's tables."""

@@ -34,7 +34,7 @@ GROUP_ROWS = 65_536
 GROUP_BYTES = 32 * 1024 * 1024
 """A row group is written when it reaches this number of rows or bytes, which a task holds in memory for each month it
 writes."""
-_MEND = (
+_FIX = (
     "an infinite or impossible timestamp, a NaN, or a value of another type than its column says: mend the row, hold it"
 )
 MOST_FOLLOWERS = 50_000
@@ -129,7 +129,7 @@ def stored_rows(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Itera
         table = pa.Table.from_batches([batch])
         if not _storable(table, part):
             _explain(reader, part, bounds)
-            raise ArchiveError(f"{part.name}: a row has a value that the archive cannot store", _MEND)
+            raise ArchiveError(f"{part.name}: a row has a value that the archive cannot store", _FIX)
         stored = _assembled(table, part, sweep)
         yield stored
         if part.follows:
@@ -190,7 +190,7 @@ def _explain(reader: Reader, part: PartJob, bounds: str) -> None:
     if key is not None:
         raise ArchiveError(
             f"{part.name}: the row {key} has a value in {', '.join(columns.split())} that the archive cannot store",
-            f'{_MEND}, or say `cast = {{ column = "text" }}` in [archive.{part.name}]',
+            f'{_FIX}, or set `cast = {{ column = "text" }}` in [archive.{part.name}]',
         )
 
 

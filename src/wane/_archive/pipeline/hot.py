@@ -67,7 +67,7 @@ class HotRows:
         declared = find_table(contract, table)
         if rule is None and len(declared.rules) != 1:
             names = ", ".join(one.name for one in declared.rules)
-            raise WrongArgument(f"{table} has several rules: {names}", 'say which: `.option("rule", "…")`')
+            raise WrongArgument(f"{table} has several rules: {names}", 'choose one: `.option("rule", "…")`')
         chosen = declared.rules[0] if rule is None else find_rule(declared, rule)
         selection = Bindings(store, contract).selection(declared, chosen)
         if selection.own_time is None:

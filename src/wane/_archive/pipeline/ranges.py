@@ -24,13 +24,13 @@ def cut(
     *,
     range_rows: int,
     sweep_rows: int,
-    going_on: Callable[[], bool] = lambda: True,
+    proceeding: Callable[[], bool] = lambda: True,
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the pieces of what is due, at most `sweep_rows` rows in all, and whether more is due behind them."""
     pieces: list[dict[str, Any]] = []
     floor: Sequence[object] | None = None
     rows = 0
-    while rows < sweep_rows and going_on():
+    while rows < sweep_rows and proceeding():
         limit = min(range_rows, sweep_rows - rows)
         found: list[tuple[Any, ...]] = [
             (limit, *one) for one in store.read(archive.ceiling(now, limit, floor), _SECONDS)

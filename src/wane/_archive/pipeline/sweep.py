@@ -144,7 +144,7 @@ class TableSweep:
             now,
             range_rows=settings.range_rows,
             sweep_rows=settings.sweep_rows,
-            going_on=lambda: not self.context.stop.is_set(),
+            proceeding=lambda: not self.context.stop.is_set(),
         )
         if not pieces:
             self.record_nothing(now)
@@ -261,8 +261,8 @@ class TableSweep:
             sweep = self._move(
                 sweep, State.PLANNED if lost or sweep.state is State.PLANNED else State.WRITTEN, discard=lost
             )
-        again = sweep.state is State.PLANNED
-        if (again and any(committed)) or ((again or sweep.state is State.WRITTEN) and self._changed(sweep)):
+        unwritten = sweep.state is State.PLANNED
+        if (unwritten and any(committed)) or ((unwritten or sweep.state is State.WRITTEN) and self._changed(sweep)):
             self._abandon(sweep)
         else:
             with long_work(len(self._ranges(sweep)) * self.contract.spark.range_rows):
@@ -285,7 +285,7 @@ class TableSweep:
         with self.store.transaction() as transaction:
             return self.rows.changed(transaction, sweep.layout)
 
-    def commit_again(self, sweep: Journaled) -> None:
+    def recommit(self, sweep: Journaled) -> None:
         """Commit a sweep whose commit the archive's log has lost, from what the journal says of its files.
 
         The hot table stays as it is. Raise ArchiveError if files are missing.

@@ -108,7 +108,7 @@ def _reverify(executor: ArchiveExecutor, job: ProofJob, manifests: Sequence[Any]
     """Prove the same of what another implementation reads."""
     for number, shape in enumerate(job.shapes):
         # Spark reads an object store only with Java libraries that no Python package brings.
-        files = [file for file in job.files if file.part == number and _is_read_again(file)]
+        files = [file for file in job.files if file.part == number and _is_reread(file)]
         if files:
             database = sum((Checks(*manifest["parts"][number]["checks"]) for manifest in manifests), Checks())
             whole_keys = files[0].whole_keys
@@ -117,7 +117,7 @@ def _reverify(executor: ArchiveExecutor, job: ProofJob, manifests: Sequence[Any]
             )
 
 
-def _is_read_again(file: FileJob) -> bool:
+def _is_reread(file: FileJob) -> bool:
     return not file.projected and isinstance(cold_path(file.path), Path)
 
 

@@ -86,8 +86,8 @@ def request(
     """Find the files that must be read; raise WrongArgument if a column does not exist."""
     table = cold.require()
     kinds = kinds_of(table)
-    asked = [names.asked(name, kinds) for name in columns or ()]
-    unknown = [name for name in asked if name not in kinds]
+    requested = [names.requested(name, kinds) for name in columns or ()]
+    unknown = [name for name in requested if name not in kinds]
     if unknown:
         shown = ", ".join(map(names.shown, kinds))
         raise WrongArgument(f"the archive has no column {unknown[0]!r}", f"columns: {shown}")
@@ -99,7 +99,7 @@ def request(
     for file in files:
         if not file.as_logged:
             raise untrusted(file.path)
-    chosen = asked or list(kinds)
+    chosen = requested or list(kinds)
     schema = table.schema().to_json()
     return Request(cold.folder, kinds, schema, chosen, where, condition, limit, files, len(every), names)
 
@@ -132,19 +132,19 @@ class ColdRows(ABC):
 
     on_spark: bool
 
-    def __init__(self, asked: Request) -> None:
-        self._asked = asked
+    def __init__(self, requested: Request) -> None:
+        self._requested = requested
 
     @property
     def files(self) -> FilesRead:
         """Return which files are read, at most: a limit that is reached early ends it early."""
-        asked = self._asked
-        names = tuple(str(file.path).removeprefix(f"{asked.folder}/") for file in asked.files)
-        return FilesRead(names, asked.bytes, asked.of_files, self.on_spark)
+        requested = self._requested
+        names = tuple(str(file.path).removeprefix(f"{requested.folder}/") for file in requested.files)
+        return FilesRead(names, requested.bytes, requested.of_files, self.on_spark)
 
     @property
     def columns(self) -> list[str]:
-        return [self._asked.names.shown(name) for name in self._asked.columns]
+        return [self._requested.names.shown(name) for name in self._requested.columns]
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -152,7 +152,7 @@ class ColdRows(ABC):
 
     def write(self, rows: Iterator[tuple[Any, ...]], path: Path) -> int:
         """Write some of these rows to a new Parquet file; return how many there were."""
-        kinds = [arrow_type(self._asked.kinds[name]) for name in self._asked.columns]
+        kinds = [arrow_type(self._requested.kinds[name]) for name in self._requested.columns]
         schema = pa.schema(list(zip(self.columns, kinds, strict=True)))
         count = 0
         with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -170,22 +170,22 @@ class PlainRows(ColdRows):
     on_spark = False
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return islice(self._rows(), self._asked.limit)
+        return islice(self._rows(), self._requested.limit)
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        asked = self._asked
-        wanted = {*asked.columns, KEY, *(() if asked.condition is None else asked.condition.names())}
-        shape = [(name, kind) for name, kind in asked.kinds.items() if name in wanted and name != MONTH]
-        for file in asked.files:
+        requested = self._requested
+        wanted = {*requested.columns, KEY, *(() if requested.condition is None else requested.condition.names())}
+        shape = [(name, kind) for name, kind in requested.kinds.items() if name in wanted and name != MONTH]
+        for file in requested.files:
             for table in groups(file.path, shape):
                 yield from self._matching(_with_month(table, file.logged.month))
 
     def _matching(self, table: pa.Table) -> Iterator[tuple[Any, ...]]:
-        condition = self._asked.condition
+        condition = self._requested.condition
         rows = table if condition is None else table.filter(condition.mask(table))
         for start in range(0, len(rows), _CHUNK_ROWS):
             chunk = rows.slice(start, _CHUNK_ROWS)
-            yield from zip(*(_plain(chunk[name]).to_pylist() for name in self._asked.columns), strict=True)
+            yield from zip(*(_plain(chunk[name]).to_pylist() for name in self._requested.columns), strict=True)
 
 
 def _with_month(table: pa.Table, month: str) -> pa.Table:
@@ -201,21 +201,21 @@ class SparkRows(ColdRows):
 
     on_spark = True
 
-    def __init__(self, spark: SparkSession, asked: Request) -> None:
-        super().__init__(asked)
+    def __init__(self, spark: SparkSession, requested: Request) -> None:
+        super().__init__(requested)
         self._spark = spark
-        self._waves = list(_waves(asked.files))
-        with _request_errors(asked):
-            self._first = self._frame(self._waves[0], asked.limit)
+        self._waves = list(_waves(requested.files))
+        with _request_errors(requested):
+            self._first = self._frame(self._waves[0], requested.limit)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        with _request_errors(self._asked):
-            yield from islice(self._rows(), self._asked.limit)
+        with _request_errors(self._requested):
+            yield from islice(self._rows(), self._requested.limit)
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         found = 0
         for number, files in enumerate(self._waves):
-            left = None if self._asked.limit is None else self._asked.limit - found
+            left = None if self._requested.limit is None else self._requested.limit - found
             frame = self._first if number == 0 else self._frame(files, left)
             for row in frame.toLocalIterator():
                 found += 1
@@ -224,28 +224,28 @@ class SparkRows(ColdRows):
     def _frame(self, files: Sequence[FileToRead], limit: int | None) -> DataFrame:
         from pyspark.sql.types import StructType
 
-        asked = self._asked
-        schema = StructType.fromJson(json.loads(asked.schema))
+        requested = self._requested
+        schema = StructType.fromJson(json.loads(requested.schema))
         if not files:
             empty = self._spark.createDataFrame([], schema)
-            return self._selected(empty if asked.where is None else matching(empty, asked.where))
+            return self._selected(empty if requested.where is None else matching(empty, requested.where))
         paths = [file.path for file in files]
-        frame, order = read_files(self._spark, asked.folder, paths, schema, ordered=True)
-        found = frame if asked.where is None else matching(frame, asked.where)
+        frame, order = read_files(self._spark, requested.folder, paths, schema, ordered=True)
+        found = frame if requested.where is None else matching(frame, requested.where)
         found = self._selected(found.orderBy(*order))
         return found if limit is None or limit > _MOST_SORTED_ROWS else found.limit(limit)
 
     def _selected(self, frame: DataFrame) -> DataFrame:
-        return frame.select(*(_column(name, self._asked.kinds[name]) for name in self._asked.columns))
+        return frame.select(*(_column(name, self._requested.kinds[name]) for name in self._requested.columns))
 
 
 @contextmanager
-def _request_errors(asked: Request) -> Iterator[None]:
+def _request_errors(requested: Request) -> Iterator[None]:
     """Raise what Spark refuses as an error of ours. A condition may fail on a row only: a text that is no number."""
     try:
         yield
     except spark_errors() as problem:
-        raise refused(problem, list(asked.kinds)) from None
+        raise refused(problem, list(requested.kinds)) from None
 
 
 def _column(name: str, kind: str) -> Column:

@@ -87,7 +87,7 @@ RESTORES = JournalTable(
     },
 )
 _PIECES = JournalTable("archive_restore_piece", JournaledPiece, order="number")
-_KEPT = JournalTable("archive_restore_kept", UnrestoredRow, order="key")
+_UNRESTORED = JournalTable("archive_restore_kept", UnrestoredRow, order="key")
 
 
 class RestoreJournal:
@@ -97,7 +97,7 @@ class RestoreJournal:
         self.transaction = transaction
         self._restores = Entries(RESTORES, transaction.dialect, transaction.execute)
         self._pieces = Entries(_PIECES, transaction.dialect, transaction.execute)
-        self._kept = Entries(_KEPT, transaction.dialect, transaction.execute)
+        self._unrestored = Entries(_UNRESTORED, transaction.dialect, transaction.execute)
 
     def plan(
         self,
@@ -172,7 +172,7 @@ class RestoreJournal:
         [piece] = self._pieces.change({"restore_id": number, "number": position}, add={"looked_at": 0})
         return piece
 
-    def progress(self, number: int, piece: JournaledPiece, kept: Sequence[tuple[str, str]]) -> None:
+    def progress(self, number: int, piece: JournaledPiece, unrestored: Sequence[tuple[str, str]]) -> None:
         """Record what became of a batch, in the transaction that did it."""
         self._pieces.change(
             {"restore_id": number, "number": piece.number},
@@ -182,22 +182,22 @@ class RestoreJournal:
             counts=piece.counts,
             audit_id=piece.audit_id,
         )
-        for key, reason in kept:
-            self._kept.add(restore_id=number, number=piece.number, key=key, reason=reason)
+        for key, reason in unrestored:
+            self._unrestored.add(restore_id=number, number=piece.number, key=key, reason=reason)
 
     def unrestored(self, number: int, *, piece: int | None = None, limit: int) -> list[UnrestoredRow]:
         """Return the keys of rows that did not come back, each with the reason."""
         of_piece: dict[str, Any] = {} if piece is None else {"number": piece}
-        return self._kept.find(restore_id=number, limit=limit, **of_piece)
+        return self._unrestored.find(restore_id=number, limit=limit, **of_piece)
 
     def count_unrestored(self, number: int) -> int:
         """Count the rows that did not come back."""
-        return self._kept.count(restore_id=number)
+        return self._unrestored.count(restore_id=number)
 
     def forget(self, table: str, before: datetime) -> int:
         """Delete restores of a table that were done before a time; return how many there were."""
         done = self._restores.ended(before, AT_ONCE, "state = 'done'", table_name=table)
         for restore in done:
-            self._kept.delete(restore_id=restore.id)
+            self._unrestored.delete(restore_id=restore.id)
             self._pieces.delete(restore_id=restore.id)
         return sum(self._restores.delete(id=restore.id) for restore in done)

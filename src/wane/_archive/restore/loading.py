@@ -204,7 +204,7 @@ class _Load:
         with self.batches.open() as batch:
             transaction = batch.transaction
             if refused:
-                loaded = Loaded(kept=[(family.key, refused) for family in families])
+                loaded = Loaded(unrestored=[(family.key, refused) for family in families])
             else:
                 loaded = load(transaction, self.statements, job.targets, families, job.on_conflict)
                 self._protect(transaction, families, loaded, batch.clock)
@@ -222,16 +222,18 @@ class _Load:
                 batch.audit.counts,
                 batch.audit_id,
             )
-            RestoreJournal(transaction).progress(job.restore, piece, loaded.kept)
+            RestoreJournal(transaction).progress(job.restore, piece, loaded.unrestored)
         self.piece = piece
 
     def _protect(self, transaction: Transaction, families: Sequence[RowFamily], loaded: Loaded, now: datetime) -> None:
         """Hold every row that is back, so that no sweep takes it before its time."""
         if self.job.protect_until is None:
             return
-        kept = {key for key, _ in loaded.kept}
+        unrestored = {key for key, _ in loaded.unrestored}
         for number, target in enumerate(self.job.targets):
-            keys = [row.key for one in families if one.key not in kept for row in one.rows if row.target == number]
+            keys = [
+                row.key for one in families if one.key not in unrestored for row in one.rows if row.target == number
+            ]
             reason = f"restored from the archive (restore {self.job.restore})"
             hold = Hold(qualified(target.table), None, reason, self.job.actor, now, self.job.protect_until)
             most = max(1, self.statements.restore.most_values // len(target.key))

@@ -124,7 +124,7 @@ class Restorer:
                 raise
             raise ArchiveError(
                 f"restore {restore.id} of {table.name} is unfinished, and cannot go on: {problem.message}",
-                f"{problem.hint or 'mend that'}, and run again; or end it where it is: `wane archive cancel-restore {restore.id}`",
+                f"{problem.hint or 'fix that'}, and run again; or end it where it is: `wane archive cancel-restore {restore.id}`",
             ) from problem
 
     def cancel(self, table: Table, number: int) -> None:
@@ -347,7 +347,9 @@ class _Restore:
         done = self._report(restore, folder, len(pieces))
         self._delete_staged()
         self.context.listener(
-            RowsRestored(done.table, restore.id, restore.into, done.restored, done.there, done.replaced, done.kept)
+            RowsRestored(
+                done.table, restore.id, restore.into, done.restored, done.there, done.replaced, done.unrestored
+            )
         )
         return done
 
@@ -391,7 +393,7 @@ class _Restore:
         for one in found:
             would.update(one["would"])
         there = sum(one["there"] for one in found)
-        return replace(chosen, restored=dict(would), there=there, kept=conflicts, reasons=tuple(first))
+        return replace(chosen, restored=dict(would), there=there, unrestored=conflicts, reasons=tuple(first))
 
     def _job(self, source: Source, folder: ColdPath, tables: RestoreTables, on_conflict: OnConflict) -> LoadJob:
         lacking = [part.lacking for part in self.hot.parts]
@@ -465,9 +467,9 @@ class _Restore:
         for number in range(pieces):
             with self.store.transaction() as transaction:
                 journal = RestoreJournal(transaction)
-                kept = journal.unrestored(restore.id, piece=number, limit=2**31)
+                unrestored = journal.unrestored(restore.id, piece=number, limit=2**31)
                 [left] = [piece.looked_at for piece in journal.pieces(restore.id) if piece.number == number]
-            stay = {key for key, _ in kept}
+            stay = {key for key, _ in unrestored}
             # What is nowhere else stays in the archive, with all that left with its row.
             stay |= {
                 key

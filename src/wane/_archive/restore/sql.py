@@ -118,7 +118,7 @@ class Loaded:
     """Rows that replaced others, by table."""
     there: int = 0
     """Rows that existed already, exactly as they were archived."""
-    kept: list[tuple[str, str]] = field(default_factory=list)
+    unrestored: list[tuple[str, str]] = field(default_factory=list)
     """Keys of rows that did not come back, each with the reason."""
 
 
@@ -248,7 +248,7 @@ def load(
     for family in families:
         reason = conflict(family, found, barred, on_conflict)
         if reason:
-            loaded.kept.append((family.key, reason))
+            loaded.unrestored.append((family.key, reason))
             continue
         for row in family.rows:
             there = found.get((row.target, row.key))
@@ -286,11 +286,11 @@ def stored_digests(
 
     Each is over the columns that the archived row has.
     """
-    asked: dict[tuple[int, tuple[Stored, ...]], list[str]] = defaultdict(list)
+    requested: dict[tuple[int, tuple[Stored, ...]], list[str]] = defaultdict(list)
     for row in rows:
-        asked[row.target, row.columns].append(row.key)
+        requested[row.target, row.columns].append(row.key)
     found = {}
-    for (number, columns), keys in sorted(asked.items(), key=lambda one: one[0][0]):
+    for (number, columns), keys in sorted(requested.items(), key=lambda one: one[0][0]):
         for chunk in _chunks(keys, max(1, statements.restore.most_values // len(targets[number].key))):
             for key, digest in read(statements.present(targets[number], columns, chunk, lock=lock)):
                 found[number, key] = digest

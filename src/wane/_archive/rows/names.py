@@ -54,7 +54,7 @@ class ColumnNames:
         found = self._now.get(column, column)
         return archived if found.lower() in RESERVED else found
 
-    def asked(self, name: str, known: Collection[str]) -> str:
+    def requested(self, name: str, known: Collection[str]) -> str:
         """Return the column of the archive that a name asks for; the name itself if there is none."""
         archived = self.archived(name)
         return archived if archived in known and name not in RESERVED else name

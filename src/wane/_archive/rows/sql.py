@@ -548,7 +548,7 @@ def _part(
             refuse(
                 "unarchivable-type",
                 f"{where} is declared {declared}, which the archive cannot keep without losing something",
-                f'say what its values become: `[archive.{selection.name}]` with `cast = {{ {column.name} = "text" }}`'
+                f'declare what its values become: `[archive.{selection.name}]` with `cast = {{ {column.name} = "text" }}`'
                 if not path
                 else "change its type, or do not let it follow",
             )

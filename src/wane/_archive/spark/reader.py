@@ -306,8 +306,8 @@ class _Sqlite(_Adbc):
         return True  # A file is not lost like a connection.
 
     def row(self, query: str) -> list[Any]:
-        _say(self._checking, json.dumps(query))
-        return list(_hear(self._checking))
+        _send(self._checking, json.dumps(query))
+        return list(_receive(self._checking))
 
 
 def _sqlite(path: str, stack: ExitStack) -> Reader:
@@ -319,7 +319,7 @@ def _sqlite(path: str, stack: ExitStack) -> Reader:
         [sys.executable, "-I", digests.__file__, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     stack.callback(_end, checking)
-    _hear(checking)
+    _receive(checking)
     # No one can write now: a transaction that begins here sees the same snapshot as the other process.
     reader = _Sqlite(
         stack.enter_context(driver.connect(f"file:{quote(path)}?mode=ro", autocommit=True)), path, checking
@@ -327,17 +327,17 @@ def _sqlite(path: str, stack: ExitStack) -> Reader:
     with reader.reading():
         for statement in BEGIN_SQLITE:
             reader.execute(statement)
-    _say(checking, digests.GO)
+    _send(checking, digests.GO)
     return reader
 
 
-def _say(process: subprocess.Popen[str], line: str) -> None:
+def _send(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
 
 
-def _hear(process: subprocess.Popen[str]) -> Any:
+def _receive(process: subprocess.Popen[str]) -> Any:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:

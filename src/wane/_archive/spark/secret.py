@@ -29,7 +29,7 @@ def require_reachable(source: Source, settings: SparkSettings) -> None:
     if source.path is not None:
         raise SparkError(
             f"SQLite is read where it lies, and {settings.where} is elsewhere",
-            'say master = "local[*,4]" in [spark]',
+            'set master = "local[*,4]" in [spark]',
         )
     if settings.url_variable is None:
         raise SparkError(

@@ -302,7 +302,7 @@ class _TierRestore:
         self.choice = choice
         self.selection = selection
         self.months = tier._months(table, selection)[::-1]
-        self.kept: list[tuple[str, str]] = []
+        self.unrestored: list[tuple[str, str]] = []
         """Keys of rows that the database refused, each with the reason."""
 
     def run(
@@ -361,15 +361,15 @@ class _TierRestore:
             with batches.open() as batch:
                 batch.record({self.name: 0})
         restored = {**dict.fromkeys(chosen, 0), **batches.audit.counts}
-        staying = [*self.kept, *staying]
-        kept, left = stay + len(self.kept), chosen[self.name] - restored[self.name]
-        if left > kept and not stopped:
-            kept = left
+        staying = [*self.unrestored, *staying]
+        unrestored, left = stay + len(self.unrestored), chosen[self.name] - restored[self.name]
+        if left > unrestored and not stopped:
+            unrestored = left
             staying.append(("", _CHANGED))
         number = batches.audit.id or 0
-        self.tier.listener(RowsRestored(self.name, number, None, restored, 0, 0, kept))
+        self.tier.listener(RowsRestored(self.name, number, None, restored, 0, 0, unrestored))
         shown = tuple(staying[:_SHOWN])
-        return Restored(self.name, None, None, chosen, restored, 0, 0, kept, shown, until, stopped=stopped)
+        return Restored(self.name, None, None, chosen, restored, 0, 0, unrestored, shown, until, stopped=stopped)
 
     def _tables(self) -> list[TableInfo]:
         with self.tier.store.snapshot() as transaction:
@@ -443,7 +443,7 @@ class _TierRestore:
                 if batches.size > 1:
                     batches.size //= 2
                     continue
-                self.kept.append((self._first(month), problem.message))
+                self.unrestored.append((self._first(month), problem.message))
                 continue
             if not counts.get(self.name):
                 return
@@ -452,7 +452,7 @@ class _TierRestore:
         """Write the conditions of rows that come back now: of a key the newest that is chosen, and, if the database
         refuses that, none."""
         mine, other = rows.chosen(p, self.choice, "t", "o")
-        return [mine, *rows.free(), *rows.newest(other), *rows.others(p, [key for key, _ in self.kept])]
+        return [mine, *rows.free(), *rows.newest(other), *rows.others(p, [key for key, _ in self.unrestored])]
 
     def _first(self, month: TierMonth) -> str:
         """Return the key of the next row."""

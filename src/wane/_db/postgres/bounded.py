@@ -86,8 +86,8 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def recognise(self) -> None:
         """Detect what kind of session this is: a pooler gives its clients process ids that are no server's."""
-        asked = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('search_path')"
-        [(process, self.search_path)] = self.execute(asked).fetchall()
+        requested = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('search_path')"
+        [(process, self.search_path)] = self.execute(requested).fetchall()
         self.pooled = process != self.info.backend_pid
         self._encoding = self.info.encoding
         if self.may_prepare:
@@ -219,15 +219,15 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def _within(self, gen: Waiting, seconds: float) -> Waiting:
         """Run the same steps; raise OperationalError if nothing arrives for `seconds`."""
-        heard = time.monotonic()
+        answered = time.monotonic()
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted
                 now = time.monotonic()
                 if ready:
-                    heard = now
-                elif now - heard > seconds:
+                    answered = now
+                elif now - answered > seconds:
                     self.pgconn.finish()
                     raise psycopg.OperationalError(f"no response from the server for {seconds:g} seconds")
                 wanted = gen.send(ready)

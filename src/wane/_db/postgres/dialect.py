@@ -502,7 +502,7 @@ def _native(column: Column, time: Time, kind: str) -> str:
     if kind == "timestamp without time zone":
         if time.zone is not None:
             return ""
-        return f'{column.name} is {column.type}: its values shift with the session, so say their zone, for example zone = "UTC"'
+        return f'{column.name} is {column.type}: its values shift with the session, so declare their zone, for example zone = "UTC"'
     if kind in _WHOLE or kind in _FRACTIONAL:
         return f'{column.name} is {column.type} and needs a unit: "s", "ms" or "us"'
     if kind in ("text", "character varying"):

@@ -239,8 +239,8 @@ def reflect(
         if path is not None:
             searched = read_schemas(cursor, path)
         cursor.execute(_SET_PATH, [SEARCH_PATH])
-        asked = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
-        found = cursor.execute(RELATIONS, asked).fetchall()
+        requested = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
+        found = cursor.execute(RELATIONS, requested).fetchall()
         referred: dict[int, set[int]] = defaultdict(set)
         parents: dict[int, list[int]] = defaultdict(list)
         for relation, other, inherited in cursor.execute(CONNECTIONS):

@@ -182,8 +182,8 @@ def inside(connection: psycopg.Connection[Any]) -> Iterator[None]:
         cursor = connection.cursor(row_factory=tuple_row)
         names = list(LOCAL_SETTINGS)
         _require_read_committed(cursor)
-        asked = ", ".join(f"pg_catalog.current_setting('{name}')" for name in names)
-        [before] = cursor.execute(f"SELECT {asked}".encode()).fetchall()
+        requested = ", ".join(f"pg_catalog.current_setting('{name}')" for name in names)
+        [before] = cursor.execute(f"SELECT {requested}".encode()).fetchall()
         cursor.execute(set_locally(LOCAL_SETTINGS).encode())
         yield
         back = ", ".join(f"pg_catalog.set_config('{name}', %s, true)" for name in names)

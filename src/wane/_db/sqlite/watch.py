@@ -11,7 +11,7 @@ from typing import Any
 from wane._db.sqlite.file import OpenFiles
 from wane._db.watch import Watch
 
-_ASK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 """The interval between two polls: a few milliseconds of delay for less than a hundredth of a core."""
 
 
@@ -40,7 +40,7 @@ class SqliteWatch(Watch):
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(_ASK_SECONDS, left))
+            time.sleep(min(_POLL_SECONDS, left))
         self._seen = version
 
     def close(self) -> None:
