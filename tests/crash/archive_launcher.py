@@ -62,16 +62,16 @@ def forking(steps: Steps) -> type[ForkedExecutor]:
 
 def taking(steps: Steps, kind: type[range_take.RangeTake]) -> None:
     """Let what takes rows by their range report a step before its statement, and one when it has taken exactly the copies."""
-    compare = kind.same
-    steps.before(kind, "statement", "take range")
+    take = kind.take
 
-    def same(this: range_take.RangeTake, *arguments: Any) -> bool:
-        found = compare(this, *arguments)
-        if found:
+    def stepping(this: range_take.RangeTake, *arguments: Any) -> bool:
+        steps.enter("take range")
+        exactly = take(this, *arguments)
+        if exactly:
             steps.enter("took range")
-        return found
+        return exactly
 
-    kind.same = same  # type: ignore[method-assign,assignment]
+    kind.take = stepping  # type: ignore[method-assign,assignment]
 
 
 def hook(steps: Steps) -> None:

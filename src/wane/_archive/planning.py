@@ -43,11 +43,11 @@ class ArchivePlanning:
         except BindError:
             return []
         shown, when = Preview(walked, selection, now, limit), ""
-        if (by_range := range_take(archive)) is not None:
+        if (by_range := range_take(self.store, archive)) is not None:
             unknown = ["…"] * len(by_range.names)
             first, last = (self._position(archive, now, rows, seconds) or unknown for rows in (1, limit))
-            taking = by_range.between(first, last, now)
-            shown.add_filled("take the batch, which must be exactly what was copied", taking)
+            for purpose, statement in by_range.shown((first, last), now):
+                shown.add_filled(purpose, statement)
             when = "if it is not, or others hold locks"
         prefix = f"{when}: " if when else ""
         waiting = shown.close_references(when)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -100,7 +101,7 @@ class Eviction:
         self.table = job.table
         self.archive = job.archive
         self.sweep = job.sweep
-        self.by_range = None if job.keeping else range_take(job.archive)
+        self.by_range = None if job.keeping else range_take(store, job.archive)
         """How whole batches are taken; None if every row is checked on its own."""
         self.keeping = job.keeping
         """The table is no longer what it was when it was copied: rows that exist stay."""
@@ -120,14 +121,17 @@ class Eviction:
         shapes = parts if compared else [None] * len(self.job.folders)
         columns = [KEY, VERSION] if self.by_range is None else self.by_range.columns
         folders = [cold_path(one) for one in self.job.folders]
-        for number in ranges:
-            require_running(self.batches.stop)
-            self.range = self._claim(number)
-            if self.range.finished:
-                continue
-            self.batches.audit = self.job.audit(self.range)
-            for page in pages(folders, self.range.manifest, columns, shapes):
-                self._page(page)
+        with ExitStack() if self.by_range is None else self.by_range.stack:
+            for number in ranges:
+                require_running(self.batches.stop)
+                self.range = self._claim(number)
+                if self.range.finished:
+                    continue
+                if self.by_range is not None:
+                    self.by_range.begin(self.range.copies - self.range.evicted)
+                self.batches.audit = self.job.audit(self.range)
+                for page in pages(folders, self.range.manifest, columns, shapes):
+                    self._page(page)
 
     def _claim(self, number: int) -> JournaledRange:
         with self.store.transaction() as transaction:
@@ -185,8 +189,7 @@ class Eviction:
             return False
 
         def take(taker: RowTaker, now: datetime) -> Evicted:
-            statement = taking.statement(batch, now)
-            if not taking.same(taker.transaction.execute(statement.text, statement.parameters), batch):
+            if not taking.take(taker.transaction, batch, now):
                 raise _Differs
             return self._evicted(len(batch))
 

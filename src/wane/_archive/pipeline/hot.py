@@ -117,8 +117,8 @@ class HotRows:
         )
         pieces, _ = cut(self.store, self.rows, now, range_rows=range_rows, sweep_rows=_ALL_ROWS)
         filtered = self._filtered(filters)
-        found = [bounds(self.rows, piece, self.store) for piece in pieces]
-        found.append(open_bounds(self.rows, pieces[-1]["ceiling"] if pieces else None, self.store))
+        found = [bounds(self.rows, piece, self.store, now) for piece in pieces]
+        found.append(open_bounds(self.rows, pieces[-1]["ceiling"] if pieces else None, self.store, now))
         each = [" AND ".join([one, *filtered]) for one in found]
         tasks = [tuple(each)] if in_one_task else [(one,) for one in each]
         return [HotRange(source, part, one) for one in tasks]

@@ -1,25 +1,35 @@
 """Taking the rows of a batch by their range instead of by their keys, and comparing what was taken with the copies.
 
-A range may have rows that were never copied: one that was added since, or moved into it. So the statement that deletes
-returns what it deleted, and unless that is exactly what the committed archive holds, its transaction is rolled back.
+A range may have rows that were never copied: one that was added since, or moved into it. So what the statement deletes
+is compared with the committed archive, and unless it is exactly what that holds, the transaction is rolled back.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from wane._archive.rows.sql import ArchiveRows
-from wane._archive.rows.types import KEY, VERSION, key_digest
+from wane._archive.rows.types import KEY, REFUSED, VERSION, key_digest
+from wane._db import Store
 from wane._db.statement import Statement
+from wane._db.transaction import Transaction
+from wane._prune.batches import BATCH_SECONDS
 
-if TYPE_CHECKING:  # A plan shows the statement, also where pyarrow is not installed.
+if TYPE_CHECKING:  # A plan shows the statements, also where pyarrow is not installed.
     from wane._archive.pipeline.copies import Copies
+    from wane._archive.pipeline.range_reader import RangeReader
 
 _POSITIONS = ("short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
 """Types whose values of the archive are positions in the database too."""
+Ends = tuple[Sequence[object], Sequence[object]]
+"""The positions of the first and the last row of a range."""
+READ_APART = 20_000
+"""Copies of a range for which a process that reads is worth starting."""
+TAKE = "take the batch, which must be exactly what was copied"
 
 
 class RangeTake(ABC):
@@ -27,28 +37,39 @@ class RangeTake(ABC):
 
     columns: Sequence[str]
     """What has to be read of the copies."""
-    summed = False
 
-    def __init__(self, archive: ArchiveRows, names: Sequence[str]) -> None:
+    def __init__(self, store: Store, archive: ArchiveRows, names: Sequence[str]) -> None:
         """Keep the statements of the table, and the columns of a position (`names`)."""
+        self.store = store
         self.archive = archive
         self.names = names
+        self.stack = ExitStack()
+        """What has to be closed when nothing more is taken."""
 
-    def statement(self, copies: Copies, now: datetime) -> Statement:
-        """Write the statement that takes every row that is due between the first copy and the last."""
-        first, last = ([copies.table[name][row].as_py() for name in self.names] for row in (0, len(copies) - 1))
-        return self.between(first, last, now)
+    def begin(self, left: int) -> None:
+        """Begin a range, outside of a transaction; `left`: how many of its copies are to be taken."""
+        del left  # The server compares by itself.
 
-    def between(self, first: Sequence[object], last: Sequence[object], now: datetime) -> Statement:
-        """Write the statement that takes every row that is due from one position to another."""
-        return self.archive.take_range(first, last, now, summed=self.summed)
+    def shown(self, ends: Ends, now: datetime) -> Iterator[tuple[str, Statement]]:
+        """Yield the statements that take a range, as they run, each with its purpose."""
+        yield TAKE, self._taking(ends, now)
 
     @abstractmethod
-    def same(self, taken: list[tuple[Any, ...]], copies: Copies) -> bool:
-        """Check whether the rows that the statement took are exactly the copies."""
+    def take(self, transaction: Transaction, copies: Copies, now: datetime) -> bool:
+        """Take every row that is due between the first copy and the last; return whether they are exactly the copies.
+
+        If not, the transaction has to be rolled back.
+        """
+
+    def _taking(self, ends: Ends, now: datetime) -> Statement:
+        return self.archive.take_range(*ends, now)
+
+    def _ends(self, copies: Copies) -> Ends:
+        first, last = ([copies.table[name][row].as_py() for name in self.names] for row in (0, len(copies) - 1))
+        return first, last
 
 
-def range_take(archive: ArchiveRows) -> RangeTake | None:
+def range_take(store: Store, archive: ArchiveRows) -> RangeTake | None:
     """Return how the rows of a rule are taken by their range; None if they are checked one by one.
 
     That is so if others follow them or save them, or if their order is not that of columns of the archive.
@@ -64,8 +85,9 @@ def range_take(archive: ArchiveRows) -> RangeTake | None:
     if (own is not None and own.among) or not all(name in bare and kinds[name] in _POSITIONS for name in names):
         return None
     if archive.dialect.checksums:
-        return _Values(archive, names)
-    return _Sums(archive, names) if archive.whole_key(archive.parts[0]) is not None else _Pairs(archive, names)
+        return _Values(store, archive, names)
+    taking = _Sums if archive.whole_key(archive.parts[0]) is not None else _Pairs
+    return taking(store, archive, names)
 
 
 class _Sums(RangeTake):
@@ -75,14 +97,15 @@ class _Sums(RangeTake):
     than its copy, so the sum of transactions differs if any was.
     """
 
-    summed = True
-
-    def __init__(self, archive: ArchiveRows, names: Sequence[str]) -> None:
-        super().__init__(archive, names)
+    def __init__(self, store: Store, archive: ArchiveRows, names: Sequence[str]) -> None:
+        super().__init__(store, archive, names)
         self.key = archive.archived(archive.selection.key[0])
         self.columns = [KEY, VERSION, *dict.fromkeys((*names, self.key))]
 
-    def same(self, taken: list[tuple[Any, ...]], copies: Copies) -> bool:
+    def _taking(self, ends: Ends, now: datetime) -> Statement:
+        return self.archive.take_range(*ends, now, summed=True)
+
+    def take(self, transaction: Transaction, copies: Copies, now: datetime) -> bool:
         import numpy as np
         import pyarrow as pa
 
@@ -91,51 +114,103 @@ class _Sums(RangeTake):
         keys = whole(copies.table[self.key]).to_numpy(zero_copy_only=False).astype(np.int64)
         versions = whole(copies.table[VERSION]).cast(pa.int64()).to_numpy(zero_copy_only=False)
         expected = [len(copies), int(key_digest(keys).sum()), int(versions.sum())]
-        return [int(number) for number in taken[0]] == expected
+        [taken] = transaction.read(self._taking(self._ends(copies), now))
+        return [int(number) for number in taken] == expected
 
 
 class _Pairs(RangeTake):
     """PostgreSQL, any other key: compares keys and versions."""
 
-    def __init__(self, archive: ArchiveRows, names: Sequence[str]) -> None:
-        super().__init__(archive, names)
+    def __init__(self, store: Store, archive: ArchiveRows, names: Sequence[str]) -> None:
+        super().__init__(store, archive, names)
         self.columns = [KEY, VERSION, *names]
 
-    def same(self, taken: list[tuple[Any, ...]], copies: Copies) -> bool:
+    def take(self, transaction: Transaction, copies: Copies, now: datetime) -> bool:
         expected = dict(zip(copies.table[KEY].to_pylist(), copies.table[VERSION].to_pylist(), strict=True))
+        taken = transaction.read(self._taking(self._ends(copies), now))
         return len(taken) == len(copies) and dict(taken) == expected
 
 
 class _Values(RangeTake):
-    """SQLite, where rows have no version: compares all values."""
+    """SQLite, where rows have no version: compares all values, column by column.
 
-    def __init__(self, archive: ArchiveRows, names: Sequence[str]) -> None:
-        super().__init__(archive, names)
-        shape = archive.parts[0].shape
-        self.stored = [name for name, _ in shape]
-        self.key = [self.stored.index(archive.archived(column)) for column in archive.selection.key]
-        self.reals = [number for number, (_, kind) in enumerate(shape) if kind == "double"]
+    No other connection writes during the transaction, so the rows that meet the conditions are read first, or by a
+    process of its own at the same time, and then deleted by the same conditions: RETURNING copies every value and
+    every page that changes. What is read includes whether a value has another type than its column declares, as it
+    does when rows are copied. A trigger may let a row stay, which the number of deleted rows shows.
+    """
+
+    def __init__(self, store: Store, archive: ArchiveRows, names: Sequence[str]) -> None:
+        super().__init__(store, archive, names)
+        self.part = archive.parts[0]
         self.columns = [KEY, VERSION]  # Values are read in any case.
+        self._reader: RangeReader | None = None
 
-    def same(self, taken: list[tuple[Any, ...]], copies: Copies) -> bool:
-        expected = list(zip(*(copies.table[name].to_pylist() for name in self.stored), strict=True))
-        if taken != expected:
-            taken, expected = self._sorted(taken), self._sorted(expected)
-        if taken != expected:
-            return False
-        import numpy as np
+    def begin(self, left: int) -> None:
+        if left < READ_APART:
+            return
+        if self._reader is None:
+            from wane._archive.pipeline.range_reader import RangeReader
 
-        # A zero has a sign, which a comparison does not see.
-        return all(
-            bool(np.array_equal(np.signbit(_numbers(taken, one)), np.signbit(_numbers(expected, one))))
-            for one in self.reals
-        )
+            assert self.store.url.path is not None
+            self._reader = RangeReader(self.store.url.path.resolve(), BATCH_SECONDS)
+            self.stack.callback(self._reader.close)
+        self._reader.start()
 
-    def _sorted(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        return sorted(rows, key=lambda row: [row[number] for number in self.key])
+    def shown(self, ends: Ends, now: datetime) -> Iterator[tuple[str, Statement]]:
+        yield "read the batch, to compare it with what was copied", self.archive.copy(self.part, now, ends)
+        yield TAKE, self.archive.take_range(*ends, now, unheld=True)
+        yield f"if anything of the table is held: {TAKE}", self._taking(ends, now)
 
+    def take(self, transaction: Transaction, copies: Copies, now: datetime) -> bool:
+        ends = self._ends(copies)
+        query = self.archive.copy(self.part, now, ends)
+        # Without a log, readers and a writer wait for each other.
+        reader = self._reader
+        if reader is not None and reader.started and transaction.execute("PRAGMA main.journal_mode", {}) == [("wal",)]:
+            with reader.reading(self.store.literal(query)) as answer:
+                deleted = self._delete(transaction, ends, now)
+                found = self._answered(answer())
+        else:
+            found = self._read(transaction, query)
+            deleted = self._delete(transaction, ends, now)
+        return deleted == len(copies) and found is not None and self._same(found, copies)
 
-def _numbers(rows: Sequence[Sequence[Any]], column: int) -> Any:
-    import numpy as np
+    def _delete(self, transaction: Transaction, ends: Ends, now: datetime) -> int:
+        """Delete every due row of the range: most tables have no hold, and a statement without functions is faster."""
+        deleted = transaction.change(self.archive.take_range(*ends, now, unheld=True))
+        return deleted or transaction.change(self._taking(ends, now))
 
-    return np.array([0.0 if row[column] is None else row[column] for row in rows])
+    def _answered(self, found: Any) -> Any:
+        """Return rows that were read as Arrow; None if some value could not be stored."""
+        import pyarrow.compute as pc
+
+        rows = found.slice(1)  # The first one only declares types.
+        return None if pc.any(pc.not_equal(rows[REFUSED], 0)).as_py() else rows
+
+    def _read(self, transaction: Transaction, query: Statement) -> Any:
+        """Read the same over the connection of the transaction: a process costs more than some thousand rows."""
+        import pyarrow as pa
+
+        from wane._archive.rows.content import arrow_type
+
+        [_, *rows] = transaction.read(query)
+        if any(row[-1] for row in rows):
+            return None
+        values = list(zip(*rows, strict=True)) or [()] * len(self.part.columns)
+        read = ((one.name, one.kind if one.hashed_from is None else one.hashed_from[1]) for one in self.part.columns)
+        return pa.table({name: pa.array(values[number], arrow_type(kind)) for number, (name, kind) in enumerate(read)})
+
+    def _same(self, found: Any, copies: Copies) -> bool:
+        """Check whether rows are their copies, bit by bit: a zero has a sign, which a comparison of numbers ignores."""
+        import pyarrow as pa
+
+        from wane._archive.rows.content import arrow_type, hashes, whole
+
+        for name, kind in self.part.shape:
+            read = whole(found[name]) if name not in self.part.hashed else hashes(found[name], self.part.hashed[name])
+            pair = read.cast(arrow_type(kind)), whole(copies.table[name])
+            one, other = (column.view(pa.int64()) if kind == "double" else column for column in pair)
+            if not one.equals(other):
+                return False
+        return True

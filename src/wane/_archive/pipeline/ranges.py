@@ -46,15 +46,15 @@ def cut(
     return pieces, bool(pieces) and bool(store.read(archive.ceiling(now, 1, floor), _SECONDS))
 
 
-def bounds(archive: ArchiveRows, piece: dict[str, Any], store: Store) -> str:
-    """Write the condition that a row lies in a piece, with its values as literals."""
+def bounds(archive: ArchiveRows, piece: dict[str, Any], store: Store, now: datetime) -> str:
+    """Write the condition that a row lies in a piece of what is due, with its values as literals."""
     floor = piece["floor"]
-    return store.literal(archive.bounds(None if floor is None else _values(floor), _values(piece["ceiling"])))
+    return store.literal(archive.bounds(None if floor is None else _values(floor), _values(piece["ceiling"]), now))
 
 
-def open_bounds(archive: ArchiveRows, floor: Sequence[Any] | None, store: Store) -> str:
-    """Write the condition that a row lies behind a position, or anywhere if there is none."""
-    return store.literal(archive.behind(None if floor is None else _values(floor)))
+def open_bounds(archive: ArchiveRows, floor: Sequence[Any] | None, store: Store, now: datetime) -> str:
+    """Write the condition that a row that is due lies behind a position, or anywhere if there is none."""
+    return store.literal(archive.behind(None if floor is None else _values(floor), now))
 
 
 def _plain(position: Sequence[object]) -> list[Any]:

@@ -459,7 +459,7 @@ class TableSweep:
             )
             for part, cold in zip(self.rows.parts, self.cold, strict=True)
         ]
-        ranges = [(piece.number, bounds(self.rows, piece.bounds, self.store)) for piece in pieces]
+        ranges = [(piece.number, bounds(self.rows, piece.bounds, self.store, sweep.decided_at)) for piece in pieces]
         with (
             exported_snapshot(self.store) as snapshot,
             task_source(replace(source_of(self.store), snapshot=snapshot), self.contract.spark) as source,
@@ -577,7 +577,7 @@ class TableSweep:
             keeping=self._changed(sweep),
         )
         # Rules with guards close their references in every batch, for which evictors would wait.
-        most = self.contract.spark.evictors if range_take(self.rows) is not None else 1
+        most = self.contract.spark.evictors if range_take(self.store, self.rows) is not None else 1
         divided = shares(self.store, self.context.pace, ranges, most)
         if len(divided) > 1:
             self._evict_in_tasks(job, ranges, divided)

@@ -152,20 +152,39 @@ class ArchiveRows:
     def _position(self) -> str:
         return ", ".join(self.rows.dialect.encode_key(f"batch.{name}") for name in self.walk.names)
 
-    def bounds(self, floor: Sequence[object] | None, ceiling: Sequence[object]) -> Statement:
-        """Write the condition that a row is inside a range."""
+    def bounds(self, floor: Sequence[object] | None, ceiling: Sequence[object], now: datetime) -> Statement:
+        """Write the condition that a row is inside a range of rows that are due."""
         p = self.rows.parameters()
-        return p.statement(" AND ".join([*self.walk.behind(p, floor), self.walk.up_to(p, ceiling)]))
+        if floor is None:
+            begins = self.rows.due(p, self.selection, now, ended=True, row_only=True)
+        else:
+            begins = [self._first(p, ">=", "floor", floor), *self.walk.behind(p, floor)]
+        return p.statement(" AND ".join([*begins, *self._up_to(p, ceiling)]))
 
-    def behind(self, floor: Sequence[object] | None) -> Statement:
-        """Write the condition that a row is behind a position; with none, every row is."""
+    def behind(self, floor: Sequence[object] | None, now: datetime) -> Statement:
+        """Write the condition that a row that is due is behind a position; with none, every one is."""
         p = self.rows.parameters()
-        return p.statement(" AND ".join(self.walk.behind(p, floor)) or RANGE)
+        due = self.rows.due(p, self.selection, now, floored=floor is not None, row_only=True)
+        return p.statement(" AND ".join([*due, *self.walk.behind(p, floor)]))
+
+    def _up_to(self, p: Parameters, ceiling: Sequence[object]) -> list[str]:
+        return [self._first(p, "<=", "ceiling", ceiling), self.walk.up_to(p, ceiling)]
+
+    def _first(self, p: Parameters, sign: str, name: str, position: Sequence[object]) -> str:
+        """Write the condition on the first column of a position alone: SQLite uses one condition for each end of a range,
+        and a partial index only if that is on a column."""
+        columns, mine = self.rows.position_columns(self.selection), self.rows.position(self.selection, "t")
+        return self.rows.compare(columns[:1], mine[:1], sign, self.walk.bind(p, name, position)[:1])
 
     # Copying
 
-    def copy(self, part: ArchivedPart, now: datetime) -> Statement:
-        """Write the query of the copies of one part, with RANGE as a placeholder for a range's bounds."""
+    def copy(
+        self, part: ArchivedPart, now: datetime, between: tuple[Sequence[object], Sequence[object]] | None = None
+    ) -> Statement:
+        """Write the query of the copies of one part: of rows from one position to another, in their order.
+
+        Without positions, RANGE is a placeholder for a range's bounds.
+        """
         p = self.rows.parameters()
         selected = [self._selected(part, one, one.name) for one in part.columns]
         if self.key_texts(part) is None:
@@ -181,7 +200,10 @@ class ArchiveRows:
         if refused is not None:
             selected.append((refused, REFUSED, "long"))
         order = ", ".join(self.rows.position(self.selection, "t"))
-        return p.statement(self.dialect.typed(selected, f"{self._source(p, part, now)} ORDER BY {order}"))
+        source = self._source(p, part, now)
+        if between is not None:
+            source = source.replace(RANGE, self._between(p, *between))
+        return p.statement(self.dialect.typed(selected, f"{source} ORDER BY {order}"))
 
     def _selected(self, part: ArchivedPart, stored: Stored, name: str) -> tuple[str, str, str]:
         if stored.hashed_from is not None:
@@ -304,7 +326,9 @@ class ArchiveRows:
     def _source(self, p: Parameters, part: ArchivedPart, now: datetime) -> str:
         chained, links = self.rows.chain(p, part.path, "t") if part.path else ("", "")
         tables = ", ".join(one for one in (f"{self.rows.dialect.table(self.selection.table)} AS t", chained) if one)
-        conditions = [*self.rows.due(p, self.selection, now), RANGE, *([links] if links else [])]
+        # The bounds of the range are where an index is entered and left.
+        due = self.rows.due(p, self.selection, now, floored=True, ended=True)
+        conditions = [*due, RANGE, *([links] if links else [])]
         return f"{tables} WHERE {' AND '.join(conditions)}"
 
     def _column(self, part: ArchivedPart, stored: Stored) -> str:
@@ -328,29 +352,37 @@ class ArchiveRows:
 
     # Eviction
 
+    def _between(self, p: Parameters, first: Sequence[object], last: Sequence[object]) -> str:
+        begins = [self._first(p, ">=", "floor", first), self.walk.since(p, first)]
+        return " AND ".join([*begins, *self._up_to(p, last)])
+
     def take_range(
-        self, first: Sequence[object], last: Sequence[object], now: datetime, *, summed: bool = False
+        self,
+        first: Sequence[object],
+        last: Sequence[object],
+        now: datetime,
+        *,
+        summed: bool = False,
+        unheld: bool = False,
     ) -> Statement:
         """Write the statement that takes every due row from one position to another, and returns what it took.
 
-        Key and version of each, or all values where the version is made of them; `summed`: how many rows, and the sums
-        of their keys' digests and of their versions.
+        Key and version of each; nothing where versions are made of values. `summed`: how many rows, and the sums of
+        their keys' digests and of their versions. `unheld`: no row, if anything of the table is held.
         """
-        p = self.rows.parameters()
+        rows = self.rows.sparing_held_tables() if unheld else self.rows
+        p = rows.parameters()
         part = self.parts[0]
-        where = [*self.rows.due(p, self.selection, now), self.walk.since(p, first), self.walk.up_to(p, last)]
-        verb = self.rows.verb(p, self.selection)
+        where = [*rows.due(p, self.selection, now, floored=True, ended=True), self._between(p, first, last)]
+        taking = f"{rows.verb(p, self.selection)} WHERE {' AND '.join(where)}"
         if self.dialect.checksums:
-            outputs = [one.selected(self.rows.dialect.quote(one.hot)) for one in part.columns]
-        elif summed:
-            outputs = [f"{key_digest(SqlNumber(self.whole_key(part) or '')).text} AS k", "t.xmin AS v"]
-        else:
-            outputs = [self.dialect.key(part.key, "t"), self.dialect.version(part.columns, "t")]
-        taking = f"{verb} WHERE {' AND '.join(where)} RETURNING {', '.join(outputs)}"
-        if not summed:
             return p.statement(taking)
+        if not summed:
+            outputs = [self.dialect.key(part.key, "t"), self.dialect.version(part.columns, "t")]
+            return p.statement(f"{taking} RETURNING {', '.join(outputs)}")
+        outputs = [f"{key_digest(SqlNumber(self.whole_key(part) or '')).text} AS k", "t.xmin AS v"]
         sums = "count(*), coalesce(sum(g.k), 0), coalesce(sum(g.v::text::bigint), 0)"
-        return p.statement(f"WITH g AS ({taking}) SELECT {sums} FROM g")
+        return p.statement(f"WITH g AS ({taking} RETURNING {', '.join(outputs)}) SELECT {sums} FROM g")
 
     def present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
         """Write the query of the rows with these keys that exist: key, and version."""

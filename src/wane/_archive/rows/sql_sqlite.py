@@ -113,7 +113,14 @@ class SqliteArchive(ArchiveDialect):
         return tuple(_literal(one) for one in json.loads(text))
 
     def version(self, stored: Sequence[Stored], alias: str) -> str:
-        return self.row_digest(stored, alias)
+        # Digests are of texts, in which a value of another type than its column declares can equal the copy's.
+        refused = [one.refusal(_column(alias, one.hot)) for one in stored if one.refused]
+        digest = self.row_digest(stored, alias)
+        return (
+            f"CASE WHEN {' OR '.join(f'({wrong})' for wrong in refused)} THEN '' ELSE {digest} END"
+            if refused
+            else digest
+        )
 
     def read_version(self, alias: str) -> str | None:
         return None
