@@ -141,7 +141,7 @@ docs: setup $(DOCS_STAMP) ## rewrite the generated tables of the reference, and 
 
 bench: setup ## run all benchmarks, one at a time, and write their summary; QUICK=1, PEERS=DIR
 	@$(BIN)/python -m bench.start
-	@$(BIN)/python -m bench.prune --cpu $(if $(QUICK),--rows 200000 --rounds 1)
+	@$(BIN)/python -m bench.prune --cpu $(if $(QUICK),--rows 200000 --idle-rows 400000 --rounds 1)
 	@$(BIN)/python -m bench.caps --cpu $(if $(QUICK),--rounds 1)
 	@$(BIN)/python -m bench.systems --cpu $(if $(QUICK),--rows 20000 --rounds 1)
 	@$(BIN)/python -m bench.check_plan --cpu $(if $(QUICK),--rows 500000 --rounds 3)
@@ -150,6 +150,8 @@ bench: setup ## run all benchmarks, one at a time, and write their summary; QUIC
 	@$(if $(PEERS),$(PEERS)/bin/python,$(BIN)/python) -m bench.queue --cpu $(if $(QUICK),--pending 1000 --workers 1 --seconds 1 --rounds 1)
 	@$(if $(PEERS),$(PEERS)/bin/python -m bench.peers --cpu $(if $(QUICK),--rows 20000 --rounds 1))
 	@$(BIN)/python -m bench.partition $(if $(QUICK),--rows 100000 --rounds 1)
+	@$(BIN)/python -m bench.archive $(if $(QUICK),--rows 50000 --rounds 1)
+	@$(BIN)/python -m bench.fleet --members $(if $(QUICK),10,100)
 	@$(BIN)/python -m bench.summary
 
 crash: setup ## kill sweeps at random times, hundreds of times on each store

@@ -19,6 +19,10 @@ ROOT = Path(__file__).parents[1]
 AS_PEOPLE_RUN_IT = {"shared_buffers": "1GB", "max_wal_size": "4GB"}
 """Settings of a server that is measured; tests' servers are smaller."""
 URL_VARIABLE = "WANE_BENCH_POSTGRES_URL"
+_LOAD_AT_START = round(os.getloadavg()[0], 1)
+_SERVER: dict[str, str] = {}
+"""The version and the settings of the server that is measured, as soon as one is: see `describe_server`."""
+_DESCRIBED = ("server_version", "shared_buffers", "max_wal_size", "wal_buffers")
 
 
 @contextmanager
@@ -29,6 +33,7 @@ def postgres_url() -> Iterator[str]:
         with psycopg.connect(given, autocommit=True) as connection:
             connection.execute("CREATE SCHEMA wane_bench")
             try:
+                describe_server(given)
                 yield given + ("&" if "?" in given else "?") + "options=-csearch_path%3Dwane_bench"
             finally:
                 connection.execute("DROP SCHEMA wane_bench CASCADE")
@@ -42,7 +47,16 @@ def postgres_url() -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="wane-bench-", dir="/tmp"))
     directory.chmod(0o755)
     with servers.PostgresServer(installation, directory, durable=True, settings=AS_PEOPLE_RUN_IT) as server:
+        describe_server(server.url)
         yield server.url
+
+
+def describe_server(url: str) -> None:
+    """Let results have the version and the settings of a server; also results that were begun before."""
+    with psycopg.connect(url) as connection:
+        for name in _DESCRIBED:
+            [(value,)] = connection.execute(f"SHOW {name}".encode()).fetchall()
+            _SERVER[name] = value
 
 
 def cpu_seconds(process: int | None = None) -> float:
@@ -98,9 +112,11 @@ def print_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def machine() -> dict[str, str]:
-    """Where and when a run was made."""
+def machine() -> dict[str, Any]:
+    """Where and when a run was made, at which load it began, and on which server."""
     return {
         "machine": f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
         "measured_on": datetime.now(UTC).date().isoformat(),
+        "load_at_start": _LOAD_AT_START,
+        "server": _SERVER,
     }

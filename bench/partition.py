@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import ROOT, machine, print_line, timed
+from bench.measuring import ROOT, describe_server, machine, print_line, timed
 from wane._keeper import Keeper, open_keeper
 from wane._prune.pace import FAST
 
@@ -62,6 +62,7 @@ def server() -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="wane-bench-", dir="/tmp"))
     directory.chmod(0o755)
     with PostgresServer(installation, directory, durable=True) as started:
+        describe_server(started.url)
         yield started.url
 
 
@@ -254,7 +255,6 @@ def main() -> None:
     ]
     with server() as url:
         world = World(url, chosen.rows)
-        version = world.connection.info.parameter_status("server_version")
         [(there,)] = world.connection.execute(
             "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_partman'"
         ).fetchall()
@@ -266,7 +266,7 @@ def main() -> None:
                 samples[name].append(work(world))
                 print_line(f"round {number + 1}: {name}: {samples[name][-1]}")
         world.connection.close()
-    result = {**machine(), "server": version, "rows": chosen.rows, "months": MONTHS, "samples": samples}
+    result = {**machine(), "rows": chosen.rows, "months": MONTHS, "samples": samples}
     (ROOT / "bench/results/partition.json").write_text(json.dumps(result, indent=1) + "\n")
     for name, found in samples.items():
         for key in found[0]:

@@ -28,7 +28,7 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import ROOT, URL_VARIABLE, machine, measured, postgres_url, print_line, with_cpu
+from bench.measuring import ROOT, URL_VARIABLE, describe_server, machine, measured, postgres_url, print_line, with_cpu
 from bench.prune import BATCH, NO_LIMIT, STEADY
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
@@ -284,6 +284,7 @@ def main() -> None:
         if options.only != "knockerlite":
             given = os.environ.get(URL_VARIABLE)
             with nullcontext(given) if given else postgres_url() as url:
+                describe_server(url)
                 results["procrastinate"] = measure_procrastinate(folder, url, options.rows, options.rounds, options.cpu)
     text = json.dumps(results, indent=2) + "\n"
     assert place not in text

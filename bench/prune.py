@@ -1,11 +1,12 @@
 """How fast rows leave, beside the ways that people do it by hand.
 
-    .venv/bin/python -m bench.prune [--rows 1000000] [--rounds 3] [--only sqlite|postgres] [--cpu]
+    .venv/bin/python -m bench.prune [--rows 1000000] [--idle-rows 4000000] [--rounds 3] [--only sqlite|postgres] [--cpu]
 
 Every round gives each contender a fresh copy of the same table with the same index, and takes them in turns; the yardstick is one
 DELETE of everything due, of rows that nothing refers to (guarded), or with the rows that refer to them (followed). Batches are of 1,000
-rows, or as large as fit into the default 5 ms, without pauses; then the default pace beside nobody, which pauses, beside `--fast`, by the clock. With --cpu the ratios are of CPU time, client and server process together:
-on a busy machine, that counts. Everybody's connection is open, and nobody's commits wait for the
+rows, or as large as fit into the default 5 ms, without pauses; then the default pace, which pauses, on a database that has been idle for
+some seconds, beside `--fast`, by the clock, with --idle-rows. With --cpu the other ratios are of CPU time, client and server process
+together: on a busy machine, that counts. Everybody's connection is open, and nobody's commits wait for the
 disk, as those of a sweep do not (SQLite: a write-ahead log with synchronous = NORMAL; PostgreSQL, on disk: synchronous_commit = off).
 Raw samples go to bench/results/prune-sqlite.json and prune-postgres.json.
 """
@@ -48,6 +49,8 @@ ADAPTIVE = Pace(duty=1.0)
 STEADY = Pace(target_seconds=1.0, duty=1.0, first_batch=BATCH, least_batch=BATCH, most_batch=BATCH)
 NO_LIMIT = Budget(rows=10**9, seconds=10**6, batches=10**9)
 DUE_SHARE = 0.4
+IDLE_SECONDS = 3.0
+"""How long a database is idle before it is swept as an idle one: longer than a sweep needs to detect that it is."""
 
 TABLE = """
 CREATE TABLE jobs (
@@ -173,6 +176,8 @@ class Postgres:
         with self.connection.cursor() as cursor, cursor.copy(b"COPY template.jobs FROM STDIN") as copy:
             for row in rows(count):
                 copy.write_row(row)
+        with open_store(resolve_url(url)) as store:
+            store.migrate()  # Not in the log of what is measured.
 
     @property
     def server(self) -> int:
@@ -194,8 +199,8 @@ class Postgres:
         return self.connection.execute(text.encode()).rowcount
 
     def written(self) -> int:
-        """Bytes of write-ahead log so far."""
-        [(position,)] = self.connection.execute("SELECT pg_current_wal_lsn() - '0/0'").fetchall()
+        """Bytes of write-ahead log so far, with what is still in the server's buffers: nobody's commits wait for the disk."""
+        [(position,)] = self.connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'").fetchall()
         return int(position)
 
 
@@ -299,22 +304,27 @@ def ratios(samples: dict[str, list[dict[str, Any]]], measured: str) -> dict[str,
     return {name: round(value, 3) for name, value in found.items()}
 
 
-def beside_nobody(database: Postgres | Sqlite, folder: Path, rounds: int, seconds: int = 12) -> dict[str, Any]:
+def on_idle_database(database: Postgres | Sqlite, folder: Path, rounds: int, shape: str) -> dict[str, Any]:
     """Rows per second at the default pace, which pauses, and at that of `--fast`; both by the clock."""
-    promised = contract(folder, "plain")
+    promised = contract(folder, shape)
     samples: dict[str, list[float]] = {"default": [], "fast": []}
     for _ in range(rounds):
         for name, pace in (("default", Pace()), ("fast", FAST)):
-            database.fresh("plain")
+            database.fresh(shape)
             with open_store(resolve_url(database.url), promised.store) as store:
                 store.migrate()
                 set_gate(store, None, promised.sweep, enabled=True)
                 sweeper = Sweeper(store, promised, pace=pace, unattended=False)
-                [swept] = sweeper.sweep(budget=replace(NO_LIMIT, seconds=seconds)).rules
-            samples[name].append(round(swept.counts["jobs"] / swept.seconds, 1))
-        print_line(f"{database.kind} rows per second beside nobody: {samples}")
+                time.sleep(IDLE_SECONDS)
+                [swept] = sweeper.sweep(budget=replace(NO_LIMIT, seconds=60)).rules
+            samples[name].append(round(swept.rows / swept.seconds, 1))
+        print_line(f"{database.kind} {shape} rows per second on an idle database: {samples}")
     ratio = statistics.median(samples["default"]) / statistics.median(samples["fast"])
     return {"rows_per_second": samples, "ratio": round(ratio, 3)}
+
+
+def idle(database: Postgres | Sqlite, folder: Path, rounds: int) -> dict[str, Any]:
+    return {shape: on_idle_database(database, folder, rounds, shape) for shape in ("plain", "followed")}
 
 
 def foreground(database: Postgres | Sqlite, folder: Path, rounds: int, seconds: float = 6.0) -> dict[str, Any]:
@@ -379,6 +389,7 @@ def p99_ms(url: str, seconds: float, per_second: int = 400) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--idle-rows", type=int, default=4_000_000, help="As many that --fast takes seconds.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["sqlite", "postgres"])
     parser.add_argument("--cpu", action="store_true", help="Ratios of CPU time, of client and server together.")
@@ -388,19 +399,23 @@ def main() -> None:
         if options.only != "postgres":
             file = Sqlite(folder, options.rows)
             found = measure(file, folder, options.rounds, options.cpu)
-            found["beside_nobody"] = beside_nobody(file, folder, options.rounds)
-            save("sqlite", options, {**found, "foreground": foreground(file, folder, options.rounds)})
+            found["foreground"] = foreground(file, folder, options.rounds)
+            file.template.unlink()
+            found["idle"] = idle(Sqlite(folder, options.idle_rows), folder, options.rounds)
+            save("sqlite", options, found)
         if options.only != "sqlite":
             with postgres_url() as url:
                 database = Postgres(url, options.rows)
                 found = measure(database, folder, options.rounds, options.cpu)
-                found["beside_nobody"] = beside_nobody(database, folder, options.rounds)
-                save("postgres", options, {**found, "foreground": foreground(database, folder, options.rounds)})
+                found["foreground"] = foreground(database, folder, options.rounds)
+                found["idle"] = idle(Postgres(url, options.idle_rows), folder, options.rounds)
+                save("postgres", options, found)
 
 
 def save(store: str, options: argparse.Namespace, found: dict[str, Any]) -> None:
     results = {
         "rows": options.rows,
+        "idle_rows": options.idle_rows,
         "batch": BATCH,
         "ratios_of": "CPU time" if options.cpu else "time",
         **machine(),

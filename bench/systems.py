@@ -5,7 +5,8 @@
 The tables have the columns, keys, indexes and triggers that matter of Django's sessions, Celery's results, River, Oban, Solid Queue,
 procrastinate and Prefect's flow runs, and the statements of their cleaners, with the batches that those have; nothing of the systems
 themselves runs, and no cleaner pauses. Each contender gets a fresh copy, in turns; everybody's connection is open, and nobody's commits
-wait for the disk. Both must delete the same number of rows of each table. Raw samples go to bench/results/systems.json.
+wait for the disk. Both must delete the same number of rows of each table. The default pace, on a database that is idle, is measured beside
+`--fast` by the clock, for systems whose rows have followers. Raw samples go to bench/results/systems.json.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import sqlite3
 import statistics
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,14 +27,14 @@ from typing import Any
 import psycopg
 
 from bench.measuring import ROOT, machine, postgres_url, print_line, with_cpu
-from bench.prune import NO_LIMIT
+from bench.prune import IDLE_SECONDS, NO_LIMIT
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._db import open_store
 from wane._db.postgres.store import PostgresStore
 from wane._db.url import resolve_url
 from wane._prune.gates import set_gate
-from wane._prune.pace import FAST
+from wane._prune.pace import FAST, Pace
 from wane._prune.sweep import Sweeper
 
 RESULTS = ROOT / "bench" / "results" / "systems.json"
@@ -405,12 +407,15 @@ def cleaner(database: Sqlite | Postgres, system: System) -> dict[str, float]:
     return {"seconds": round(seconds, 4), "cpu_seconds": round(cpu, 4)}
 
 
-def wane(database: Sqlite | Postgres, promised: Contract) -> dict[str, float]:
+def wane(
+    database: Sqlite | Postgres, promised: Contract, pace: Pace = FAST, idle_seconds: float = 0
+) -> dict[str, float]:
     with open_store(resolve_url(database.url), promised.store) as store:
         store.migrate()
         set_gate(store, None, promised.sweep, enabled=True)
         server = store._connection.info.backend_pid if isinstance(store, PostgresStore) else None
-        sweeper = Sweeper(store, promised, pace=FAST, unattended=False)
+        sweeper = Sweeper(store, promised, pace=pace, unattended=False)
+        time.sleep(idle_seconds)
         seconds, cpu, sweep = with_cpu(server, lambda: sweeper.sweep(budget=NO_LIMIT))
     assert all(swept.outcome == "done" for swept in sweep.rules), sweep
     return {
@@ -435,6 +440,8 @@ def measure(
         "cleaner": lambda: cleaner(database, system),
         "wane": lambda: wane(database, promised),
     }
+    if "\nwith = [" in system.contract:
+        contenders["default_pace"] = lambda: wane(database, promised, Pace(), IDLE_SECONDS)
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
     deleted: dict[str, Counter[str]] = {}
     for _ in range(rounds):
@@ -448,7 +455,13 @@ def measure(
             assert sample.pop("audited", sample["rows"]) == sample["rows"] > 0, sample
             samples[name].append(sample)
     medians = {name: statistics.median(one[measured] for one in values) for name, values in samples.items()}
-    return {"samples": samples, "ratio": round(medians["cleaner"] / medians["wane"], 3)}
+    found = {"samples": samples, "ratio": round(medians["cleaner"] / medians["wane"], 3)}
+    if "default_pace" in samples:
+        fast, default = (
+            statistics.median(one["seconds"] for one in samples[name]) for name in ("wane", "default_pace")
+        )
+        found["default_pace_ratio"] = round(fast / default, 3)
+    return found
 
 
 def main() -> None:

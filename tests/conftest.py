@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import workers
-from sampling import LEFT_OUT, sampled
+from sampling import LEFT_OUT, POOLED, sampled
 from servers import (
     URL_VARIABLE,
     Cluster,
@@ -28,7 +28,6 @@ from servers import (
     system_installation,
 )
 
-POOLED = "postgres-pooled"
 POSTGRES_IDS = ["postgres", *(["postgres-system"] if system_installation() else [])]
 POSTGRES_PARAMS = [*POSTGRES_IDS, *([POOLED] if pooler_program() else [])]
 RUN = pytest.StashKey[Run]()
@@ -40,9 +39,11 @@ THROUGH_A_POOLER = (
     "claims/test_work.py",
     "prune/test_prune.py",
     "queue/test_queue.py",
+    "races/test_batch_calls.py",
     "db/test_pooler.py",
 )
-"""What runs behind a connection pooler too: a session is no transaction's own there."""
+"""What runs behind a connection pooler too: a session is no transaction's own there. The mark `own_session` makes an
+exception."""
 MIGRATED = (
     *(
         "archive",
@@ -123,6 +124,8 @@ def runs_on(store: str, metafunc: pytest.Metafunc) -> bool:
     """Return whether the tests of a file run on a store."""
     path = metafunc.definition.path.relative_to(Path(__file__).parent).as_posix()
     everywhere: bool = metafunc.config.getoption("--both-servers")
+    if store == POOLED and metafunc.definition.get_closest_marker("own_session") is not None:
+        return False
     if store == POOLED:
         return path.startswith((*THROUGH_A_POOLER, "conformance") if everywhere else THROUGH_A_POOLER)
     return store != SECOND_SERVER or everywhere or path.startswith(WHERE_SERVERS_DIFFER)

@@ -17,6 +17,9 @@ ALTERNATING = tuple(
 """Where a test with other parameters beside the store runs each of them on one store, in turn. With --all each runs on all."""
 ON_ONE_STORE = ("tests/archive/", "tests/cli/")
 """Where tests without other parameters alternate as well, because they take longest. With --all each runs on all stores."""
+RARELY_POOLED = ("tests/races/",)
+"""Where the mark `pooled` names what runs behind a connection pooler. With --all each test does that can."""
+POOLED = "postgres-pooled"
 LEFT_OUT = pytest.StashKey[list[str]]()
 """The ids of tests that are left out of a run."""
 
@@ -37,6 +40,14 @@ def sampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 def sample(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item]:
     """Return what runs without `--all` of a test, the one with this number in its file."""
     mark = every[0].get_closest_marker("sampled")
+    if mark is None and name.startswith(RARELY_POOLED):
+        pooled = [item for item in every if parameters(item).startswith(POOLED)]
+        quick = every[0].get_closest_marker("pooled")
+        prefixes = tuple(f"{POOLED}-{one}" for one in quick.args) or (POOLED,) if quick else ()
+        chosen = [item for item in pooled if parameters(item).startswith(prefixes)]
+        if pooled and quick and not chosen:
+            raise pytest.UsageError(f"{name}: no parameters begin with what `pooled` names")
+        return pairwise([item for item in every if item not in pooled]) + chosen
     if mark is None:
         return alternate(number, name, every) if name.startswith(ALTERNATING) else pairwise(every)
     found = [item for item in every if mark.args and parameters(item).startswith(mark.args)]

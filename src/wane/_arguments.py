@@ -38,6 +38,9 @@ def require_text(name: str, value: object, *, most: int = 1_000, least: int = 1)
 
 def require_name(name: str, value: object, *, most_bytes: int = MOST_NAME_BYTES) -> str:
     """Return a text that every store can index; raise otherwise."""
+    # Most names are ASCII, which has a byte for each character and no half of a pair.
+    if isinstance(value, str) and value.isascii() and 0 < len(value) <= most_bytes and "\0" not in value:
+        return value
     text = require_text(name, value, most=most_bytes)
     if (size := len(text.encode())) > most_bytes:
         raise WrongArgument(

@@ -8,7 +8,8 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from conftest import POOLED, Clusters
+from conftest import Clusters
+from sampling import POOLED
 from servers import PostgresDatabase, pooler_program
 from wane._db import open_store
 from wane._db.url import resolve_url

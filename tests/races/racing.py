@@ -21,6 +21,9 @@ R = TypeVar("R")
 PATIENCE_SECONDS = 90.0
 """How long anything may take before a test gives up: most of the time that a test has, because a busy machine may need it."""
 
+ANY_SESSION = 0
+"""The backend of a keeper behind a connection pooler, which gives each of its transactions any of the pooler's sessions."""
+
 OLD = datetime.now(UTC) - timedelta(days=30)
 NEW = datetime.now(UTC)
 
@@ -146,21 +149,18 @@ def backend(connection: Any) -> int:
 
 
 def await_waiting(database: Database, waiting: int, behind: int) -> None:
-    """Return when the server itself says that one backend waits for a lock of the other."""
-
-    def seen() -> bool:
-        [(blocked,)] = database.query(
-            "SELECT count(*) FROM pg_stat_activity WHERE pid = ? AND wait_event_type = 'Lock'"
-            " AND ? = ANY(pg_blocking_pids(pid))",
-            (waiting, behind),
-        )
-        return bool(blocked)
-
-    await_true(seen, f"backend {waiting} waits for {behind}")
+    """Return when the server itself says that one backend waits for a lock of the other; see `ANY_SESSION`."""
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    waiter = "" if waiting == ANY_SESSION else f" AND pid = {waiting}"
+    holder = f" AND {behind} = ANY(pg_blocking_pids(pid))" if behind != ANY_SESSION else ""
+    await_true(
+        lambda: database.query(waits + waiter + holder) != [(0,)], f"backend {waiting or '?'} waits for {behind or '?'}"
+    )
 
 
 def backend_of(keeper: Keeper | PostgresPartitions) -> int:
-    return backend(keeper.store._connection)  # type: ignore[attr-defined]
+    connection = keeper.store._connection  # type: ignore[attr-defined]
+    return ANY_SESSION if connection.pooled else backend(connection)
 
 
 class Heard:

@@ -1,6 +1,7 @@
 """Batches that are one call, from the second of a sweep on (PostgreSQL): no race takes a row that is not due, or one uncounted.
 
-The call refuses what it did not expect, and nothing of it is committed; the same batch is then taken statement by statement.
+The call refuses what it did not expect, and nothing of it is committed; the same batch is then taken statement by statement. Behind a
+pooler, where every call is refused, the same races have the same outcome.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from races.racing import (
     sweeper,
 )
 from races.test_recheck import CHANGES, LIVE_NOTES
+from sampling import POOLED
 from servers import PostgresDatabase
 from wane._contract.settings import Budget
 from wane._db.postgres.gate import GATE
@@ -50,10 +52,22 @@ SMALL = Pace(target_seconds=10.0, duty=1.0, first_batch=4, least_batch=4, most_b
 ACTIONS = ["NO ACTION", "RESTRICT", "CASCADE", "SET NULL"]
 
 
+class Calls(list[bool]):
+    """Whether each call took a batch. Behind a pooler none does: no session there has the function."""
+
+    def __init__(self, *, pooled: bool) -> None:
+        super().__init__()
+        self._pooled = pooled
+
+    def refused(self, count: int) -> bool:
+        """Check that so many calls took nothing, and that there were others."""
+        return not any(self) if self._pooled else self.count(False) == count and any(self)
+
+
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each call took a batch. Nothing is replaced: calls go through as they are."""
-    taken: list[bool] = []
+def calls(monkeypatch: pytest.MonkeyPatch, server_id: str) -> Calls:
+    """Record the calls. Nothing is replaced: calls go through as they are."""
+    taken = Calls(pooled=server_id == POOLED)
     original = PostgresStore.call
 
     def call(this: PostgresStore, *arguments: Any, **options: Any) -> tuple[Any, ...] | None:
@@ -111,9 +125,10 @@ def world(database: PostgresDatabase, folder: Path, contract: str, references: s
         yield keeper
 
 
+@pytest.mark.own_session
 @pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
 def test_every_batch_but_the_first_is_one_call(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, contract: str
 ) -> None:
     with world(postgres_database, tmp_path, contract, "REFERENCES jobs") as keeper:
         if contract is not JOBS:
@@ -130,10 +145,11 @@ def test_every_batch_but_the_first_is_one_call(
         assert (entry.batches, entry.rows, entry.counts) == (swept.batches, swept.rows, swept.counts)
 
 
+@pytest.mark.pooled("plain-revived")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
 def test_a_changed_row_survives(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str, change: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, contract: str, change: str
 ) -> None:
     with world(postgres_database, tmp_path, contract, "REFERENCES jobs") as keeper:
         statement, values = CHANGES[change]
@@ -141,12 +157,13 @@ def test_a_changed_row_survives(
         swept = overlap(postgres_database, keeper, text)
         assert ids(postgres_database) == [99 if change == "another key" else 5]
         assert swept.counts["jobs"] == audited(keeper) == 11
-        assert all(calls)
+        assert calls.refused(0)
 
 
+@pytest.mark.pooled("CASCADE")
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_reference_that_appears_saves_its_row(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], action: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, action: str
 ) -> None:
     with world(postgres_database, tmp_path, GUARDED, f"REFERENCES jobs ON DELETE {action}") as keeper:
         swept = overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 6)")
@@ -154,11 +171,23 @@ def test_a_reference_that_appears_saves_its_row(
         assert postgres_database.query("SELECT id, job_id FROM notes") == [(1, 6)]
         assert swept.counts == {"jobs": 11}
         assert audited(keeper) == 11
-        assert (calls[0], calls[1:]) == (False, [True] * len(calls[1:]))
+        assert (calls[0], calls.refused(1)) == (False, True)
+
+
+@pytest.mark.pooled
+def test_a_reference_without_a_key_that_appears_saves_its_row(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
+) -> None:
+    with world(postgres_database, tmp_path, GUARDED, "") as keeper:
+        swept = overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 6)")
+        assert ids(postgres_database) == [6]
+        assert postgres_database.query("SELECT id, job_id FROM notes") == [(1, 6)]
+        assert swept.counts["jobs"] == audited(keeper) == 11
+        assert calls == []
 
 
 def test_a_reference_that_a_trigger_would_clear_saves_its_row(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, GUARDED, "REFERENCES jobs") as keeper:
         postgres_database.script(
@@ -170,12 +199,13 @@ def test_a_reference_that_a_trigger_would_clear_saves_its_row(
         assert ids(postgres_database) == [6]
         assert postgres_database.query("SELECT id, job_id FROM notes") == [(1, 6)]
         assert audited(keeper) == 11
-        assert (calls[0], calls[1:]) == (False, [True] * len(calls[1:]))
+        assert (calls[0], calls.refused(1)) == (False, True)
 
 
+@pytest.mark.pooled("CASCADE")
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_follower_that_appears_leaves_counted(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], action: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, action: str
 ) -> None:
     with world(postgres_database, tmp_path, FOLLOWED, f"REFERENCES jobs ON DELETE {action}") as keeper:
         # By those of the first batch, a call takes few enough rows for what is new to fit.
@@ -184,7 +214,7 @@ def test_a_follower_that_appears_leaves_counted(
         assert ids(postgres_database) == ids(postgres_database, "notes") == []
         assert swept.counts == {"jobs": 12, "notes": 5}
         assert (audited(keeper), audited(keeper, "notes")) == (12, 5)
-        assert (calls.count(False), any(calls)) == (1, True)
+        assert calls.refused(1)
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -194,7 +224,7 @@ def test_a_follower_that_appears_leaves_counted(
     ids=["new", "updated"],
 )
 def test_a_follower_that_becomes_live_keeps_its_row(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], change: str, action: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, change: str, action: str
 ) -> None:
     with world(postgres_database, tmp_path, FOLLOWED + LIVE_NOTES, f"REFERENCES jobs ON DELETE {action}") as keeper:
         postgres_database.execute("INSERT INTO notes VALUES (5, 1, 'shut'), (6, 2, 'shut'), (7, 5, 'shut')")
@@ -202,11 +232,11 @@ def test_a_follower_that_becomes_live_keeps_its_row(
         assert ids(postgres_database) == [5]
         assert (5, "open") in postgres_database.query("SELECT job_id, body FROM notes")
         assert (audited(keeper), audited(keeper, "notes")) == (11, 2)
-        assert calls.count(False) == 1
+        assert calls.refused(1)
 
 
 def test_a_row_below_a_follower_that_appears_leaves_counted(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     nested = JOBS + 'with = [{ table = "notes", columns = ["job_id"], with = ["words.note_id"] }]\n'
     create(postgres_database, "REFERENCES jobs ON DELETE CASCADE")
@@ -221,13 +251,14 @@ def test_a_row_below_a_follower_that_appears_leaves_counted(
         overlap(postgres_database, keeper, "INSERT INTO words VALUES (100, 2)")
         assert [ids(postgres_database, name) for name in ("jobs", "notes", "words")] == [[], [], []]
         assert [audited(keeper, name) for name in ("jobs", "notes", "words")] == [12, 12, 7]
-        assert (calls[0], any(calls)) == (False, True)
+        assert (calls[0], calls.refused(calls.count(False))) == (False, True)
 
 
+@pytest.mark.pooled("a row-guarded")
 @pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
 @pytest.mark.parametrize("key", ["NULL", """'["5"]'"""], ids=["the table", "a row"])
 def test_a_call_waits_for_the_hold_that_is_being_placed(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str, key: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, contract: str, key: str
 ) -> None:
     with world(postgres_database, tmp_path, contract, "REFERENCES jobs") as keeper:
         swept = overlap(
@@ -239,16 +270,17 @@ def test_a_call_waits_for_the_hold_that_is_being_placed(
         )
         assert ids(postgres_database) == ([5] if key != "NULL" else [5, 6, 7, 8, 9, 10, 11, 12])
         assert swept.counts["jobs"] == audited(keeper) == 12 - len(ids(postgres_database))
-        assert all(calls)
+        assert calls.refused(0)
 
 
+@pytest.mark.own_session
 @pytest.mark.parametrize(
     "sizes",
     [[1] * 11, [2, 9, 1, 3, 4], [3, 1, 1], [12], [4, 4, 4, 4], [5, 5, 5]],
     ids=["none", "many in the middle", "a few", "all", "full batches", "more than fit"],
 )
 def test_rows_of_one_time_leave_in_calls(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], sizes: list[int]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, sizes: list[int]
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "", rows=sum(sizes)) as keeper:
         for time, size in enumerate(sizes):
@@ -270,19 +302,19 @@ def test_rows_of_one_time_leave_in_calls(
 @pytest.mark.parametrize("rows", [12, 7], ids=["a full batch", "the last batch"])
 @pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
 def test_a_row_that_changes_in_a_batch_that_ends_at_a_time_stays(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str, rows: int
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, contract: str, rows: int
 ) -> None:
     with world(postgres_database, tmp_path, contract, "REFERENCES jobs", rows) as keeper:
         postgres_database.script(BY_TIME)
         swept = overlap(postgres_database, keeper, "UPDATE jobs SET status = 'queued' WHERE id = 6")
         assert ids(postgres_database) == [6]
         assert swept.counts["jobs"] == audited(keeper) == rows - 1
-        assert all(calls)
+        assert calls.refused(0)
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_reference_that_appears_saves_its_row_from_the_last_batch(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], action: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, action: str
 ) -> None:
     with world(postgres_database, tmp_path, GUARDED, f"REFERENCES jobs ON DELETE {action}", rows=7) as keeper:
         swept = overlap(postgres_database, keeper, "INSERT INTO notes VALUES (1, 6)")
@@ -294,7 +326,7 @@ def test_a_reference_that_appears_saves_its_row_from_the_last_batch(
 
 
 def test_the_last_batch_waits_for_the_hold_that_is_being_placed(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "", rows=7) as keeper:
         swept = overlap(
@@ -306,11 +338,12 @@ def test_the_last_batch_waits_for_the_hold_that_is_being_placed(
         )
         assert ids(postgres_database) == [6]
         assert swept.counts["jobs"] == audited(keeper) == 6
-        assert calls == [True]
+        assert calls.refused(0)
 
 
+@pytest.mark.own_session
 def test_the_last_batch_is_not_larger_than_it_may_be(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, FOLLOWED, "REFERENCES jobs", rows=7) as keeper:
         postgres_database.execute("INSERT INTO notes SELECT n, 5 + n % 3 FROM generate_series(1, 15) AS n")
@@ -321,8 +354,9 @@ def test_the_last_batch_is_not_larger_than_it_may_be(
         assert calls[0] is False
 
 
+@pytest.mark.own_session
 def test_a_call_in_a_session_that_lost_its_settings_takes_nothing(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         store = keeper.store
@@ -334,9 +368,10 @@ def test_a_call_in_a_session_that_lost_its_settings_takes_nothing(
         assert calls == [True, False, True]
 
 
+@pytest.mark.pooled("another")
 @pytest.mark.parametrize("lost", ["another's", "ended"])
 def test_a_call_under_a_lost_lease_takes_nothing(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], lost: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, lost: str
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         store = keeper.store
@@ -349,13 +384,13 @@ def test_a_call_under_a_lost_lease_takes_nothing(
             postgres_database.execute(f"UPDATE wane.lease SET {change}")
 
         swept = sweeper(keeper, after_batch(lose, 2), pace=SMALL, fence=fence).sweep().rules[0]
-        assert (swept.outcome, swept.batches, calls) == (Outcome.STOPPED, 2, [True, False])
+        assert (swept.outcome, swept.batches, calls.refused(1)) == (Outcome.STOPPED, 2, True)
         assert ids(postgres_database) == [9, 10, 11, 12]
         assert audited(keeper) == 8
 
 
 def test_a_call_after_a_gate_closed_takes_nothing(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         swept = small(keeper, lambda: keeper.disable("jobs")).sweep().rules[0]
@@ -364,7 +399,7 @@ def test_a_call_after_a_gate_closed_takes_nothing(
 
 
 def test_a_call_whose_audit_row_is_gone_takes_nothing(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         swept = small(keeper, lambda: postgres_database.execute("DELETE FROM wane.audit")).sweep().rules[0]
@@ -374,7 +409,7 @@ def test_a_call_whose_audit_row_is_gone_takes_nothing(
 
 
 def test_a_schema_that_changed_is_bound_again(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         change = "CREATE TABLE notes (id int, job_id bigint REFERENCES jobs ON DELETE CASCADE)"
@@ -384,7 +419,7 @@ def test_a_schema_that_changed_is_bound_again(
 
 
 def test_a_key_that_protects_no_longer_is_not_relied_upon(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, GUARDED, "REFERENCES jobs") as keeper:
         disable = "ALTER TABLE notes DISABLE TRIGGER ALL"
@@ -394,7 +429,7 @@ def test_a_key_that_protects_no_longer_is_not_relied_upon(
 
 
 def test_a_trigger_that_retains_rows_fails_the_batch(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         postgres_database.script(
@@ -408,8 +443,9 @@ def test_a_trigger_that_retains_rows_fails_the_batch(
         assert audited(keeper) == 4
 
 
+@pytest.mark.own_session
 def test_rows_with_more_followers_than_fit_leave_in_several_batches(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, FOLLOWED, "REFERENCES jobs ON DELETE CASCADE") as keeper:
         postgres_database.execute("INSERT INTO notes SELECT n, 6 FROM generate_series(1, 21) AS n")
@@ -420,8 +456,9 @@ def test_rows_with_more_followers_than_fit_leave_in_several_batches(
         assert False in calls
 
 
+@pytest.mark.own_session
 def test_where_most_rows_stay_the_rest_is_found_without_calls(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, GUARDED, "REFERENCES jobs", rows=60) as keeper:
         postgres_database.execute("INSERT INTO notes SELECT n, n FROM generate_series(5, 54) AS n")
@@ -431,9 +468,10 @@ def test_where_most_rows_stay_the_rest_is_found_without_calls(
         assert (len(calls), swept.batches) == (1, 4)
 
 
+@pytest.mark.own_session
 @pytest.mark.parametrize("how", ["discarded", "not permitted"])
 def test_a_session_without_the_function_takes_its_batches_statement_by_statement(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], how: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, how: str
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         session: psycopg.Connection[Any] = keeper.store._connection  # type: ignore[attr-defined]
@@ -458,17 +496,17 @@ def test_a_session_without_the_function_takes_its_batches_statement_by_statement
         assert audited(keeper) == 12
 
 
-def test_without_a_key_there_are_no_calls(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
-) -> None:
+@pytest.mark.own_session
+def test_without_a_key_there_are_no_calls(postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls) -> None:
     with world(postgres_database, tmp_path, GUARDED, "") as keeper:
         assert small(keeper, lambda: None).sweep().rules[0].counts == {"jobs": 12}
         assert calls == []
 
 
+@pytest.mark.own_session
 @pytest.mark.parametrize("default", ["isolation = 'repeatable read'", "read_only = on"], ids=["isolation", "access"])
 def test_a_session_of_other_transactions_makes_no_calls(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], default: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, default: str
 ) -> None:
     [(name,)] = postgres_database.query("SELECT current_database()")
     postgres_database.execute(f"ALTER DATABASE {name} SET default_transaction_{default}")
@@ -477,8 +515,9 @@ def test_a_session_of_other_transactions_makes_no_calls(
         assert calls == [False, False]
 
 
+@pytest.mark.own_session
 def test_the_limit_of_calls_does_not_outlast_them(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         small(keeper, lambda: None).sweep()
@@ -487,9 +526,7 @@ def test_the_limit_of_calls_does_not_outlast_them(
         assert keeper.store.run("SHOW enable_sort", {}) == [("on",)]
 
 
-def test_a_call_that_takes_too_long_is_ended(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
-) -> None:
+def test_a_call_that_takes_too_long_is_ended(postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         store, application = keeper.store, postgres_database.connect()
         with store.write() as (run, now):
@@ -542,9 +579,10 @@ def wait_inside(
 LOCK_60 = "SELECT 1 FROM jobs WHERE id = 60 FOR UPDATE"
 
 
+@pytest.mark.own_session
 @pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
 def test_a_call_takes_many_batches_each_with_its_event_and_all_in_the_audit_row(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool], contract: str
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, contract: str
 ) -> None:
     events: list[Event] = []
     with many(postgres_database, tmp_path, contract) as keeper:
@@ -567,6 +605,35 @@ def test_each_batch_of_a_call_is_a_transaction_of_its_own(postgres_database: Pos
         swept, left = wait_inside(postgres_database, keeper, LOCK_60, lambda: None)
         assert left == list(range(57, 81))
         assert swept.counts["jobs"] == audited(keeper) == 80
+
+
+@pytest.mark.pooled("followed")
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+def test_two_sweepers_take_each_row_once(postgres_database: PostgresDatabase, tmp_path: Path, contract: str) -> None:
+    both_wait = (
+        "SELECT count(*) = 2 FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock' AND pg_blocking_pids(pid) <> '{}'"
+    )
+    with (
+        many(postgres_database, tmp_path, contract) as keeper,
+        enabled_keeper(postgres_database, tmp_path, contract) as other,
+    ):
+        if contract is not JOBS:
+            postgres_database.execute("INSERT INTO notes SELECT n, n FROM generate_series(41, 80, 10) AS n")
+        second: list[Background[SweptRule]] = []
+
+        def sweep_beside() -> None:
+            second.append(Background(lambda: sweeper(other, pace=SMALL).sweep().rules[0]))
+            await_true(lambda: postgres_database.query(both_wait) == [(True,)], "both sweepers wait")
+
+        swept, _ = wait_inside(postgres_database, keeper, LOCK_60, sweep_beside)
+        beside = second[0].result()
+        assert (swept.outcome, beside.outcome) == (Outcome.DONE, Outcome.DONE)
+        stay = [41, 51, 61, 71] if contract is GUARDED else []
+        assert ids(postgres_database) == stay
+        assert swept.counts["jobs"] + beside.counts["jobs"] == audited(keeper) == 80 - len(stay)
+        notes = swept.counts.get("notes", 0) + beside.counts.get("notes", 0)
+        assert notes == audited(keeper, "notes") == (4 if contract is FOLLOWED else 0)
 
 
 def test_a_row_that_changes_while_a_call_waits_for_it_stays(
@@ -654,6 +721,7 @@ def test_a_batch_that_a_deferred_trigger_refuses_loses_nothing_of_those_before(
         assert swept.counts["jobs"] == audited(keeper) == 56
 
 
+@pytest.mark.own_session
 def test_a_call_that_is_cancelled_reports_what_it_has_committed(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
@@ -675,6 +743,7 @@ def test_a_call_that_is_cancelled_reports_what_it_has_committed(
         assert (swept.outcome, swept.counts["jobs"], audited(keeper)) == (Outcome.DONE, 80, 80)
 
 
+@pytest.mark.own_session
 def test_a_server_that_ends_a_call_has_audited_what_it_committed(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
@@ -685,6 +754,7 @@ def test_a_server_that_ends_a_call_has_audited_what_it_committed(
         assert audited(keeper) == 80 - len(ids(postgres_database)) == 56
 
 
+@pytest.mark.own_session
 @pytest.mark.parametrize(
     ("budget", "planned", "rows"),
     [
@@ -703,8 +773,9 @@ def test_calls_stay_within_the_budget(
         assert swept.counts["jobs"] == audited(keeper) == 80 - len(ids(postgres_database)) == rows
 
 
+@pytest.mark.own_session
 def test_calls_find_no_operator_that_others_have_created(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with many(postgres_database, tmp_path) as keeper:
         hostile = "LANGUAGE plpgsql AS $$ BEGIN RAISE 'an operator of others was called'; END $$"
@@ -720,8 +791,9 @@ def test_calls_find_no_operator_that_others_have_created(
         assert len(calls) < swept.batches - 4
 
 
+@pytest.mark.own_session
 def test_a_pace_that_pauses_takes_one_batch_in_a_call(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: list[bool]
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with many(postgres_database, tmp_path) as keeper:
         swept = sweeper(keeper, pace=replace(SMALL, duty=0.99)).sweep().rules[0]

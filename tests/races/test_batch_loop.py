@@ -125,6 +125,35 @@ def test_a_gate_that_closes_stops_the_loop(sqlite_database: SqliteDatabase, tmp_
         assert (swept.outcome, ids(sqlite_database), audited(keeper)) == (Outcome.OFF, LEFT, BEFORE * 4)
 
 
+@pytest.mark.parametrize("references", ["REFERENCES jobs", "REFERENCES jobs ON DELETE CASCADE", ""])
+def test_a_reference_that_appears_between_two_batches_saves_its_row(
+    sqlite_database: SqliteDatabase, tmp_path: Path, looped: list[int], references: str
+) -> None:
+    create(sqlite_database, references)
+    fill(sqlite_database, ROWS)
+    with enabled_keeper(sqlite_database, tmp_path, GUARDED) as keeper:
+        add = "INSERT INTO notes (id, job_id) VALUES (1, 42), (2, 60)"
+        swept = swept_beside(keeper, lambda: sqlite_database.execute(add))
+        assert sum(looped) > BEFORE
+        assert (swept.outcome, ids(sqlite_database)) == (Outcome.DONE, [42, 60])
+        assert sqlite_database.query("SELECT id, job_id FROM notes ORDER BY id") == [(1, 42), (2, 60)]
+        assert swept.counts == keeper.audit()[0].counts == {"jobs": ROWS - 2}
+
+
+@pytest.mark.parametrize("references", ["REFERENCES jobs", "REFERENCES jobs ON DELETE CASCADE", ""])
+def test_a_follower_that_appears_between_two_batches_leaves_counted(
+    sqlite_database: SqliteDatabase, tmp_path: Path, looped: list[int], references: str
+) -> None:
+    create(sqlite_database, references)
+    fill(sqlite_database, ROWS)
+    with enabled_keeper(sqlite_database, tmp_path, FOLLOWED) as keeper:
+        add = "INSERT INTO notes (id, job_id) VALUES (1, 42), (2, 42), (3, 60)"
+        swept = swept_beside(keeper, lambda: sqlite_database.execute(add))
+        assert sum(looped) > BEFORE
+        assert ids(sqlite_database) == ids(sqlite_database, "notes") == []
+        assert swept.counts == keeper.audit()[0].counts == {"jobs": ROWS, "notes": 3}
+
+
 def test_a_held_row_stays_and_the_others_leave(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     create(sqlite_database)
     fill(sqlite_database, ROWS)

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from secrets import token_urlsafe
@@ -479,11 +479,19 @@ class Queue:
             return None
         return self.store.at_once(work, durable=durable)
 
-    @contextmanager
     def _running(
         self, connection: object | None = None, *, durable: bool = True
-    ) -> Iterator[tuple[Execute, datetime | None]]:
+    ) -> AbstractContextManager[tuple[Execute, datetime | None]]:
         """Yield what runs statements, and the time to use, as Store.write does; or inside the caller's transaction."""
+        if connection is None and self._clock is None:
+            return self.store.write(durable=durable)
+        return self._running_otherwise(connection, durable=durable)
+
+    @contextmanager
+    def _running_otherwise(
+        self, connection: object | None, *, durable: bool
+    ) -> Iterator[tuple[Execute, datetime | None]]:
+        """Yield the same by a clock for tests, or inside the caller's transaction."""
         if connection is None:
             with self.store.write(durable=durable) as (run, clock):
                 yield run, self._now(lambda: clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -30,7 +30,7 @@ from wane._db.store import Store
 from wane._db.transaction import Transaction, driver_connection
 from wane._db.url import DatabaseUrl
 from wane._db.watch import Watch
-from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable
+from wane.errors import Locked, SchemaChanged, StoreError, TimedOut, Unreachable, WaneError
 
 OLDEST_VERSION = 140000
 CONNECT_SECONDS = 10
@@ -186,7 +186,7 @@ class PostgresStore(Store):
     @contextmanager
     def reading(self, what: str, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[BoundedConnection]:
         """Yield the connection in a read-only transaction; `what` begins the messages of the driver's errors."""
-        with self._turn, _explained(what), self._read_transaction(settings) as connection:
+        with self._turn, _Explained(what), self._read_transaction(settings) as connection:
             yield connection
 
     @property
@@ -207,23 +207,22 @@ class PostgresStore(Store):
         return store
 
     def run(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        with self._turn, _explained("the database refused"):
+        with self._turn, _Explained("the database refused"):
             connection = self._alive()
             if not self._inside:
                 return connection.at_once(_AT_ONCE[self._read_only], text, parameters)
             cursor = connection.execute(text.encode(), parameters)
             return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
-    @contextmanager
-    def write(self, *, durable: bool = True) -> Iterator[tuple[Execute, datetime | None]]:
+    def write(self, *, durable: bool = True) -> AbstractContextManager[tuple[Execute, datetime | None]]:
         del durable  # A second statement for it would cost more than it saves: statements set it themselves.
-        yield self.run, self.clock()
+        return nullcontext((self.run, self.clock()))
 
     def watch(self) -> Watch:
-        with _explained("the database cannot be watched"):
+        with _Explained("the database cannot be watched"):
             connection = _connect(self.url, answer_seconds=self._answer_seconds)
             with _closed_on_failure(connection):
-                return PostgresWatch(connection, _AT_ONCE[True], _explained)
+                return PostgresWatch(connection, _AT_ONCE[True], _Explained)
 
     def identity(self) -> str:
         [(permitted,)] = self._rows(_MAY_IDENTIFY)
@@ -235,7 +234,7 @@ class PostgresStore(Store):
     def reflect(self, *, own: bool = False) -> Schema:
         with (
             self._turn,
-            _explained("the schema cannot be read"),
+            _Explained("the schema cannot be read"),
             self._read_transaction(level="REPEATABLE READ") as connection,
         ):
             self.located.clear()
@@ -278,7 +277,7 @@ class PostgresStore(Store):
             return
         used = driver_connection(connection, psycopg.Connection)
         own = self._own_identity = self._own_identity or self.identity()
-        with _explained("the database refused"), inside(used):
+        with _Explained("the database refused"), inside(used):
             transaction = PostgresTransaction(used)
             # Not by name: another server may have a database of the same name.
             if _identity(transaction.execute(_IDENTITY, {})) != own:
@@ -291,7 +290,7 @@ class PostgresStore(Store):
     def snapshot(self) -> Iterator[Transaction]:
         with (
             self._turn,
-            _explained("the database refused to answer"),
+            _Explained("the database refused to answer"),
             self._read_transaction({"statement_timeout": _SNAPSHOT_TIMEOUT}, level="REPEATABLE READ") as connection,
         ):
             self._inside += 1
@@ -301,17 +300,17 @@ class PostgresStore(Store):
                 self._inside -= 1
 
     def literal(self, statement: Statement) -> str:
-        with self._turn, _explained("the statement cannot be written"):
+        with self._turn, _Explained("the statement cannot be written"):
             cursor = psycopg.ClientCursor(self._connected())
             return cursor.mogrify(statement.text, statement.parameters)
 
     @contextmanager
     def exported_snapshot(self) -> Iterator[str]:
         """Hold one snapshot for readers on other connections, and yield its name."""
-        with _explained("no snapshot can be exported"):
+        with _Explained("no snapshot can be exported"):
             connection = _connect(self.url, answer_seconds=self._answer_seconds)
         try:
-            with _explained("no snapshot can be exported"):
+            with _Explained("no snapshot can be exported"):
                 connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {set_locally(SAFE_SETTINGS)}")
                 connection.execute(UNLIMITED)
                 [(name,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
@@ -322,7 +321,7 @@ class PostgresStore(Store):
     @contextmanager
     def _own_transaction(self, what: str, *hint: str, durable: bool = True) -> Iterator[PostgresTransaction]:
         # Threads that share a store take turns: inside another's transaction, a thread could not commit its own work.
-        with self._turn, _explained(what, *hint):
+        with self._turn, _Explained(what, *hint):
             used = self._connected()
             self._inside += 1
             try:
@@ -343,7 +342,7 @@ class PostgresStore(Store):
 
         None if the session cannot have the functions, or if it refused: then nothing was changed.
         """
-        with self._turn, _explained("the database refused"):
+        with self._turn, _Explained("the database refused"):
             connection = self._alive()
             if self._inside or not self._has_functions(connection, functions):
                 return None
@@ -372,7 +371,7 @@ class PostgresStore(Store):
 
         None inside a transaction, or if the server is older than the statement needs.
         """
-        with self._turn, _explained("the database refused to answer"):
+        with self._turn, _Explained("the database refused to answer"):
             connection = self._alive()
             if self._inside or connection.info.server_version < least_version:
                 return None
@@ -388,7 +387,7 @@ class PostgresStore(Store):
 
         Its settings can only be the session's; `partitions_of` has checked that the session is the store's own.
         """
-        with self._turn, _explained("the database refused"):
+        with self._turn, _Explained("the database refused"):
             connection = self._connected()
             settings = {**_SETTINGS, "lock_timeout": str(int(wait_seconds * 1000))}
             for name, value in settings.items():
@@ -404,7 +403,7 @@ class PostgresStore(Store):
             "the role that runs Wane needs the contract's admin role: `wane roles --apply`, then GRANT it. Who only wants to see the"
             f" pressure needs the reader role, and asks {OWN_SCHEMA}.v_queue_retention_pressure"
         )
-        with self._turn, _explained("Wane's own tables cannot be read", hint), self._read_transaction() as connection:
+        with self._turn, _Explained("Wane's own tables cannot be read", hint), self._read_transaction() as connection:
             [(known,)] = connection.execute(_HAS_TABLE).fetchall()
             return [name for (name,) in connection.execute(_APPLIED).fetchall()] if known else []
 
@@ -421,7 +420,7 @@ class PostgresStore(Store):
             f"`CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {connection.info.user}`, or what `wane migrate --print` prints"
         )
         with (
-            _explained("Wane's own tables cannot be created", hint),
+            _Explained("Wane's own tables cannot be created", hint),
             opened(connection, f"{_READ_COMMITTED} {access}; {settings}"),
         ):
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
@@ -458,7 +457,7 @@ def _connect(url: DatabaseUrl, *, answer_seconds: float | None = None) -> Bounde
             f"{url.shown} cannot be reached: {_first_line(problem)}", "check the URL and that it runs"
         ) from problem
     connection.answer_seconds = answer_seconds
-    with _closed_on_failure(connection), _explained("the connection cannot be set up"):
+    with _closed_on_failure(connection), _Explained("the connection cannot be set up"):
         connection.recognise()
     return connection
 
@@ -492,31 +491,42 @@ def _pinning(problem: psycopg.Error) -> str:
     )
 
 
-@contextmanager
-def _explained(what: str, grant: str = "grant the role what it needs, or use another") -> Iterator[None]:
+class _Explained:
     """Convert the driver's errors to Wane's, with messages for users."""
-    try:
-        yield
-    except psycopg.errors.QueryCanceled as problem:
-        raise TimedOut("a read took longer than it may") from problem
-    except psycopg.errors.LockNotAvailable as problem:
-        raise Locked(f"{what}: lock contention: another transaction holds a lock that is needed") from problem
-    except psycopg.errors.DeadlockDetected as problem:
-        raise Locked(f"{what}: deadlock with another transaction") from problem
-    except psycopg.errors.InsufficientPrivilege as problem:
-        raise StoreError(f"{what}: {_first_line(problem)}", grant) from problem
-    except _UNKNOWN_NAMES as problem:
+
+    __slots__ = ("_grant", "_what")
+
+    def __init__(self, what: str, grant: str = "grant the role what it needs, or use another") -> None:
+        self._what, self._grant = what, grant
+
+    def __enter__(self) -> None:
+        """Do nothing: errors are converted when they leave the block."""
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if isinstance(problem, psycopg.Error):
+            raise _explain(problem, self._what, self._grant) from problem
+
+
+def _explain(problem: psycopg.Error, what: str, grant: str) -> WaneError:
+    """Return Wane's error for one of the driver's."""
+    if isinstance(problem, psycopg.errors.QueryCanceled):
+        return TimedOut("a read took longer than it may")
+    if isinstance(problem, psycopg.errors.LockNotAvailable):
+        return Locked(f"{what}: lock contention: another transaction holds a lock that is needed")
+    if isinstance(problem, psycopg.errors.DeadlockDetected):
+        return Locked(f"{what}: deadlock with another transaction")
+    text = f"{what}: {_first_line(problem)}"
+    if isinstance(problem, psycopg.errors.InsufficientPrivilege):
+        return StoreError(text, grant)
+    if isinstance(problem, _UNKNOWN_NAMES):
         if hint := _pinning(problem):
-            raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem
-        hint = "a table or a column that a statement names is no longer as it was"
-        raise SchemaChanged(f"{what}: {_first_line(problem)}", hint) from problem
-    except psycopg.errors.ReadOnlySqlTransaction as problem:
-        hint = "the connection or the server is read-only; a standby's primary is not"
-        raise StoreError(f"{what}: {_first_line(problem)}", hint) from problem
-    except psycopg.OperationalError as problem:
-        hint = (
-            "nothing of it was committed, unless the connection broke during the commit; the next call connects again"
+            return StoreError(text, hint)
+        return SchemaChanged(text, "a table or a column that a statement names is no longer as it was")
+    if isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
+        return StoreError(text, "the connection or the server is read-only; a standby's primary is not")
+    if isinstance(problem, psycopg.OperationalError):
+        return Unreachable(
+            text,
+            "nothing of it was committed, unless the connection broke during the commit; the next call connects again",
         )
-        raise Unreachable(f"{what}: {_first_line(problem)}", hint) from problem
-    except psycopg.Error as problem:
-        raise StoreError(f"{what}: {_first_line(problem)}") from problem
+    return StoreError(text)
