@@ -118,7 +118,7 @@ class Pacing:
             nonlocal left
             left = work(left)
             if left:
-                raise Locked(f"{self.table}: rows are locked by others", "run again later")
+                raise Locked(f"{self.table}: rows are locked by other sessions", "run again later")
 
         try:
             self.attempt(run, lambda problem: isinstance(problem, Locked) or len(left) == 1)
@@ -172,7 +172,7 @@ class Pacing:
 
     def slow_down(self, problem: Locked | TimedOut) -> None:
         """Halve the batch, emit why, and wait: others hold locks, or a batch took too long."""
-        cause = "rows are locked by others" if isinstance(problem, Locked) else "a batch took too long"
+        cause = "lock contention" if isinstance(problem, Locked) else "a batch took too long"
         self.listener(SlowedDown(self.table, self.rule, cause))
         self.size = max(self.size // 2, self.pace.least_batch)
         self.stop.wait(self.retry_seconds)

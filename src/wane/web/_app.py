@@ -215,7 +215,12 @@ class Web:
         done = await self._run(request, lambda keeper: plain(endpoint.answer(keeper, call)))
         if "job" in done:
             return RedirectResponse(f"{_root(request)}/archive/jobs/{done['job']['id']}", status_code=303)
-        context = {"says": endpoint.description, "done": done, "table": call.text("table"), "pool": call.text("pool")}
+        context = {
+            "description": endpoint.description,
+            "done": done,
+            "table": call.text("table"),
+            "pool": call.text("pool"),
+        }
         return self._render(request, "done.html", context, title="Done", identity=identity)
 
     async def _page(self, page: ConsolePage, request: Request, identity: Identity) -> Response:

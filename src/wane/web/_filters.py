@@ -34,7 +34,7 @@ def inputs_text(inputs: Mapping[str, Any]) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "asked": inputs_text,
+    "inputs": inputs_text,
     "count": count_text,
     "share": share_text,
     "time": lambda at: time_text(at) or _NONE,
