@@ -63,7 +63,7 @@ class Batch:
     """Only rows behind this position: where the batch before ended. Of a cap per scope, the scope in which it did."""
     skip_locked: bool = False
     whole: bool = False
-    """Take no row's followers before the row: what does not fit this time fits the next."""
+    """Take a row only together with all of its followers; leave it to the next batch if they do not fit."""
     slice_rows: int = 0
     """Walk the table by its key, this many rows of it, due or not; the floor is a key then. 0: follow the time."""
     swept: bool = False

@@ -76,9 +76,9 @@ class Circumstances(TypedDict, total=False):
     """What a statement ensures besides the conditions of `Rows.due`, which are written accordingly."""
 
     floored: bool
-    """A narrower lower bound on the time accompanies them, by which rows are to be found instead."""
+    """The statement has a narrower lower bound on the time, by which rows are found."""
     ended: bool
-    """A narrower upper bound on the time does."""
+    """The statement has a narrower upper bound on the time, by which rows are found."""
     row_only: bool
     """Leave out what depends on other rows: only to find rows that a statement with every condition takes."""
     after_followers: bool
@@ -92,7 +92,7 @@ class Rows:
     """Writes conditions about rows: which are due, held, referred to, and which follow others."""
 
     def __init__(self, dialect: Dialect, *, holds: bool, by_table: bool = False) -> None:
-        """Prepare the conditions; `holds`: whether they spare held rows; `by_table`: and with them all of their table.
+        """Prepare the conditions; `holds`: whether they spare held rows; `by_table`: a table with any held row is spared.
 
         Without Wane's own tables there are no holds to read.
         """

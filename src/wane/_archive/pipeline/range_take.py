@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from wane._archive.rows.sql import ArchiveRows
+from wane._archive.rows.sql_sqlite import reads_beside_writes
 from wane._archive.rows.types import KEY, REFUSED, VERSION, key_digest
 from wane._db import Store
 from wane._db.statement import Statement
@@ -165,9 +166,8 @@ class _Values(RangeTake):
     def take(self, transaction: Transaction, copies: Copies, now: datetime) -> bool:
         ends = self._ends(copies)
         query = self.archive.copy(self.part, now, ends)
-        # Without a log, readers and a writer wait for each other.
         reader = self._reader
-        if reader is not None and reader.started and transaction.execute("PRAGMA main.journal_mode", {}) == [("wal",)]:
+        if reader is not None and reader.started and reads_beside_writes(transaction):
             with reader.reading(self.store.literal(query)) as answer:
                 deleted = self._delete(transaction, ends, now)
                 found = self._answered(answer())

@@ -368,7 +368,7 @@ class ArchiveRows:
         """Write the statement that takes every due row from one position to another, and returns what it took.
 
         Key and version of each; nothing where versions are made of values. `summed`: how many rows, and the sums of
-        their keys' digests and of their versions. `unheld`: no row, if anything of the table is held.
+        their keys' digests and of their versions. `unheld`: take nothing if the table has any hold.
         """
         rows = self.rows.sparing_held_tables() if unheld else self.rows
         p = rows.parameters()

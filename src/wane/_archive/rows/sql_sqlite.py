@@ -14,6 +14,7 @@ from wane._contract.model import Time, Unit
 from wane._db.schema import Column
 from wane._db.statement import Dialect
 from wane._db.timestamps import PER_SECOND
+from wane._db.transaction import Transaction
 
 _EXACT = 2**53
 _TYPE = "typeof({x}) <> '%s'"
@@ -50,6 +51,11 @@ _WORDS = (
 _KEY_TYPES = {_KINDS["integer"].refused, _KINDS["text"].refused}
 """Of columns whose values quote() writes as Arrow can."""
 _FIRST = {"long": "0", "string": "''", "binary": "x''", "double": "0.0"}
+
+
+def reads_beside_writes(transaction: Transaction) -> bool:
+    """Return whether others read while this transaction writes: without a log, they wait for each other."""
+    return transaction.execute("PRAGMA main.journal_mode", {}) == [("wal",)]
 
 
 class SqliteArchive(ArchiveDialect):
