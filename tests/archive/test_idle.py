@@ -29,6 +29,7 @@ def _java() -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled
 @pytest.mark.timeout(900)  # It starts Spark twice.
 def test_a_session_stops_when_it_is_idle_and_starts_anew() -> None:
     settings = SparkSettings()

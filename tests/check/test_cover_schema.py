@@ -363,7 +363,7 @@ def test_sqlite_refuses_a_unit_that_the_column_cannot_hold(
         (
             "timestamp",
             '"at"',
-            'at is timestamp without time zone: its values shift with the session, so say their zone, for example zone = "UTC"',
+            'at is timestamp without time zone: its values shift with the session, so declare their zone, for example zone = "UTC"',
         ),
         (
             "timestamptz",

@@ -732,6 +732,7 @@ def test_a_url_without_secrets_is_written_as_given(sqlite_database: SqliteDataba
 # --- Bounds -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled("sqlite")
 def test_a_thousand_tables_are_proposed(database: Database, tmp_path: Path) -> None:
     script(
         database,

@@ -124,7 +124,9 @@ class Application:
                 if self.bodies:
                     number += 1
                     row = generator.choice(list(self.bodies)[-ROWS:])
-                    if self.database.execute("UPDATE event SET body = ? WHERE id = ?", (f"again {number}", row)):
+                    # Not by the number of changed rows: of SQLite that is the connection's, which another thread uses too.
+                    change = "UPDATE event SET body = ? WHERE id = ? RETURNING id"
+                    if self.database.query(change, (f"again {number}", row)):
                         self.bodies[row] = f"again {number}"
 
     def fill(self, ids: range) -> None:
@@ -283,16 +285,16 @@ def kill_by_range(database: Database, folder: Path, kind: str, every: list[str])
 
 
 @pytest.mark.timeout(240 + 10 * KILLS)
-@pytest.mark.sampled
+@pytest.mark.sampled("plain")
 @pytest.mark.parametrize("kind", ["plain", "pairs"])
 def test_rows_that_leave_sqlite_by_their_range_survive_kills(
     sqlite_database: SqliteDatabase, tmp_path: Path, kind: str
 ) -> None:
-    kill_by_range(sqlite_database, tmp_path, kind, BY_RANGE if KILLS else ["take range", "took range", "progress"])
+    kill_by_range(sqlite_database, tmp_path, kind, BY_RANGE if KILLS else ["take range", "took range"])
 
 
 @pytest.mark.timeout(240 + 10 * KILLS)
-@pytest.mark.sampled("plain")
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["plain", "pairs"])
 def test_rows_that_leave_postgres_by_their_range_survive_kills(
     durable_database: PostgresDatabase, tmp_path: Path, kind: str

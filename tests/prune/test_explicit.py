@@ -213,7 +213,9 @@ def test_a_table_without_states_needs_none(database: Database) -> None:
 def test_a_table_with_states_asks_which(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as opened:
-        with pytest.raises(WrongArgument, match=r"job has states: say which may go\n  hint: states with rules: 'done'"):
+        with pytest.raises(
+            WrongArgument, match=r"job has states: pass those that may leave\n  hint: states with rules: 'done'"
+        ):
             opened.keeper.prune("job", older_than=NOW, limit=10)
         assert opened.ids() == [1]
 

@@ -308,7 +308,7 @@ WRONG_TIMES = {
         (
             "timestamp",
             Time("x"),
-            'x is timestamp without time zone: its values shift with the session, so say their zone, for example zone = "UTC"',
+            'x is timestamp without time zone: its values shift with the session, so declare their zone, for example zone = "UTC"',
         ),
         ("timestamptz", Time("x", zone="UTC"), "x is timestamp with time zone, which knows its zone: remove `zone`"),
         (

@@ -328,7 +328,7 @@ def test_every_executor_updates_its_heartbeat_and_its_silence_is_noticed(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_jobs(database)
-    monkeypatch.setattr(executor, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(executor, "HEARTBEAT_SECONDS", 0.05)
     with world(database, contract()) as one:
         with running(one, workers=2):
             await_true(lambda: len(one.keeper.status().executors) == 3, "all are there")

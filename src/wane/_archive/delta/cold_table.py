@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LOG = "_delta_log"
 _FORMAT = 1
-ATTEMPTS = 5
+ATTEMPTS = 20
 _CHANGES = 20
 """How often a change of columns is tried, while other databases commit to the same table."""
 _RACING = 4
