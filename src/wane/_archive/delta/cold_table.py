@@ -42,8 +42,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LOG = "_delta_log"
 _FORMAT = 1
 ATTEMPTS = 20
-_CHANGES = 20
-"""How often a change of columns is tried, while other databases commit to the same table."""
+"""How often a commit, or a change of columns, is tried, while other databases commit to the same table."""
 _RACING = 4
 _conditional: set[tuple[str, str]] = set()
 """The folders of archives, and how they were reached, of object stores that honour conditional puts."""
@@ -361,7 +360,7 @@ class ColdTable:
                 # Another database has created it at the same time.
                 table = self.require()
                 self.require_fitting(shape)
-            for _ in range(_CHANGES):
+            for _ in range(ATTEMPTS):
                 lacking = self._lacking(table, fields, shape, requested)
                 if not any(lacking):
                     return
