@@ -694,7 +694,9 @@ class Cluster:
         self, through: Pooler | None = None, template: str | None = None, *, migrated: bool = False
     ) -> Iterator[PostgresDatabase]:
         """An empty database, a copy of `template`, or one with Wane's own tables."""
-        self._drop_used()
+        # Not that of the last test: the server needs some milliseconds to notice that connections closed, and a drop that finds one
+        # sleeps for 100 ms.
+        self._drop_used(but_last=1)
         name = self._create(template or self._template(migrated))
         self._used.append(name)
         url = self._url(name)
@@ -727,11 +729,10 @@ class Cluster:
     def _url(self, name: str) -> str:
         return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
 
-    def _drop_used(self) -> None:
-        # Not right after the test: the server needs some milliseconds to notice that connections closed, and a drop that finds
-        # one sleeps for 100 ms. FORCE: a test may leave connections of the code under test behind, also on purpose.
-        while self._used:
-            self._admin.execute(f"DROP DATABASE IF EXISTS {self._used.pop()} WITH (FORCE)".encode())
+    def _drop_used(self, *, but_last: int = 0) -> None:
+        # FORCE: a test may leave connections of the code under test behind, also on purpose.
+        while len(self._used) > but_last:
+            self._admin.execute(f"DROP DATABASE IF EXISTS {self._used.pop(0)} WITH (FORCE)".encode())
 
 
 @cache
