@@ -215,7 +215,7 @@ class Standing:
 def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> Standing:
     """Read what a partitioned table has now. Must be called inside a transaction."""
     relation = _Relation(*run(sql_catalog.TABLE, {"schema": schema, "name": name})[0])
-    at = {"oid": relation.oid}
+    at: dict[str, object] = {"oid": relation.oid}
     indexes: dict[str, dict[str, str]] = {leaf: {} for leaf in leaves}
     keys: dict[str, dict[tuple[bool, bool], list[str]]] = {}
     for leaf, own, above, primary_above, primary in run(sql_catalog.LEAF_INDEXES, at):
