@@ -96,21 +96,7 @@ class _Lint:
                     mistakes.error(path, "partition-without-rules", message, fix)
                 continue
             for rule in table.rules:
-                if rule.active and (time := getattr(rule.bound, "time", None)) is not None and time.elsewhere:
-                    self.origins.of("table", table.name).error(
-                        [*_path(table, rule), "time"],
-                        "time-elsewhere",
-                        f"rows age by {time}, and months of {one.table} leave by a column of their own",
-                        "name a column of the table, or do not partition it",
-                    )
-                longer = getattr(rule.bound, "longer", None)
-                if longer is not None and longer.parent is not None:
-                    self.origins.of("table", table.name).error(
-                        [*_path(table, rule), "longer"],
-                        "time-elsewhere",
-                        f"windows of rows are in {longer}, and months of {one.table} leave by the table's own columns",
-                        "name a column of the table, or do not partition it",
-                    )
+                self._partitioned_rule(table, rule)
             floor = self.floors.get(one.table)
             if floor is not None and not isinstance(one.keep, Forever) and one.keep < floor:
                 message = f"{format_duration(one.keep)} is under the floor of {format_duration(floor)}"
@@ -118,25 +104,30 @@ class _Lint:
             if one.then is Retired.ARCHIVE and not any(isinstance(rule.action, ToArchive) for rule in table.rules):
                 message = f"no rule of {one.table} archives"
                 mistakes.error([*path, "then"], "partition-not-archived", message, 'add a rule with `then = "archive"`')
-            for rule in table.rules:
-                if rule.unlinked:
-                    message = "a month leaves without firing triggers, so nothing unlinks its rows"
-                    fix = "remove `unlinked`, or the partition"
-                    self.origins.of("table", table.name).error(
-                        [*_path(table, rule), "unlinked"], "wrong-pair", message, fix
-                    )
-                if rule.spare is not None:
-                    message = "a month leaves as a whole, and may have rows that the rule spares"
-                    fix = "remove `spare`, or the partition"
-                    self.origins.of("table", table.name).error(
-                        [*_path(table, rule), "spare"], "wrong-pair", message, fix
-                    )
             follow = {f.reference.table for t, _, f in self.contract.followers() if t.name == one.table}
             for name, _ in one.followers:
                 if name not in follow:
                     message = f"{name} does not follow {one.table}"
                     fix = did_you_mean(str(name), map(str, follow)) or "name a table that a rule's `with` names"
                     mistakes.error([*path, "with"], "partition-not-followed", message, fix)
+
+    def _partitioned_rule(self, table: Table, rule: Rule) -> None:
+        """Check that whole months can leave by a rule."""
+        mistakes, path = self.origins.of("table", table.name), _path(table, rule)
+        fix = "name a column of the table, or do not partition it"
+        if rule.active and (time := getattr(rule.bound, "time", None)) is not None and time.elsewhere:
+            message = f"rows age by {time}, and months of {table.name} leave by a column of their own"
+            mistakes.error([*path, "time"], "time-elsewhere", message, fix)
+        longer = getattr(rule.bound, "longer", None)
+        if longer is not None and longer.parent is not None:
+            message = f"windows of rows are in {longer}, and months of {table.name} leave by the table's own columns"
+            mistakes.error([*path, "longer"], "time-elsewhere", message, fix)
+        if rule.unlinked:
+            message = "a month leaves without firing triggers, so nothing unlinks its rows"
+            mistakes.error([*path, "unlinked"], "wrong-pair", message, "remove `unlinked`, or the partition")
+        if rule.spare is not None:
+            message = "a month leaves as a whole, and may have rows that the rule spares"
+            mistakes.error([*path, "spare"], "wrong-pair", message, "remove `spare`, or the partition")
 
     def _marked_states(self, table: Table, mistakes: Mistakes) -> None:
         """Check that every state a rule writes has a rule or an excuse, or marked rows would stay unbounded.

@@ -310,13 +310,7 @@ class _RuleReader:
             found = " and ".join(given) or "neither keep, expires nor most"
             self._error("", "no-bound", f"says {found}", "set exactly one of keep, expires and most")
             return None
-        if entry.most is None:
-            self._needs_most()
-        if entry.longer is not None and (entry.keep is None or isinstance(entry.keep, Forever)):
-            message = "`longer` goes with `keep`, the shortest that a row stays"
-            self._error("longer", "wrong-pair", message, "add `keep`: the shortest window")
-        if entry.orphans is not None and entry.keep is None:
-            self._error("orphans", "wrong-pair", "orphans go with keep", "add `keep`: how long orphans stay")
+        self._check_bound_keys()
         if entry.expires is not None:
             if entry.time is not None:
                 self._error("time", "wrong-pair", "an expiry column is the rule's time", "remove `time`")
@@ -335,28 +329,26 @@ class _RuleReader:
             return None
         time = declared.as_time()
         if entry.most is not None:
-            if time.elsewhere is not None:
-                message = f"rows age by {time}, and a cap needs an order of the rows themselves"
-                self._error(
-                    "most", "time-elsewhere", message, "name a column of the table, or `by` a column of the key"
-                )
-            if time.pick is not None:
-                message = "a cap needs one order of all rows, which no index has of several columns"
-                self._error("most", "several-times", message, "name one column: `time = …` in the rule")
-            if time.also:
-                self._error(
-                    "most",
-                    "several-units",
-                    f"{time.column} writes timestamps in several units, and a cap needs one order of all rows",
-                    "name a column with one unit: `time = …` in the rule",
-                )
-            return Cap(time, entry.most, entry.per or ())
-        if keep is None:
-            return None
-        longer = None if entry.longer is None else entry.longer.as_longer()
-        if longer is not None:
+            return self._cap_by_time(entry.most, time)
+        return None if keep is None else self._age(keep, time)
+
+    def _check_bound_keys(self) -> None:
+        """Check that what goes with another kind of bound is not set."""
+        entry = self.entry
+        if entry.most is None:
+            self._needs_most()
+        if entry.longer is not None and (entry.keep is None or isinstance(entry.keep, Forever)):
+            message = "`longer` goes with `keep`, the shortest that a row stays"
+            self._error("longer", "wrong-pair", message, "add `keep`: the shortest window")
+        if entry.orphans is not None and entry.keep is None:
+            self._error("orphans", "wrong-pair", "orphans go with keep", "add `keep`: how long orphans stay")
+
+    def _age(self, keep: timedelta, time: Time) -> Age | Orphans:
+        orphans, longer = self.entry.orphans, None
+        if self.entry.longer is not None:
+            longer = self.entry.longer.as_longer()
             self._check_longer(time)
-        return Age(time, keep, longer) if entry.orphans is None else _orphans(time, keep, entry.orphans, longer)
+        return Age(time, keep, longer) if orphans is None else _orphans(time, keep, orphans, longer)
 
     def _check_longer(self, time: Time) -> None:
         """Check that windows of rows can be counted exactly from their times."""
@@ -369,6 +361,18 @@ class _RuleReader:
         if isinstance(self.entry.then, ToArchive):
             message = "the archive counts its window from the same time as the rule, not from windows of rows"
             self._error("longer", "wrong-pair", message, "prune these rows, or remove `longer`")
+
+    def _cap_by_time(self, most: int, time: Time) -> Cap:
+        if time.elsewhere is not None:
+            message = f"rows age by {time}, and a cap needs an order of the rows themselves"
+            self._error("most", "time-elsewhere", message, "name a column of the table, or `by` a column of the key")
+        if time.pick is not None:
+            message = "a cap needs one order of all rows, which no index has of several columns"
+            self._error("most", "several-times", message, "name one column: `time = …` in the rule")
+        if time.also:
+            message = f"{time.column} writes timestamps in several units, and a cap needs one order of all rows"
+            self._error("most", "several-units", message, "name a column with one unit: `time = …` in the rule")
+        return Cap(time, most, self.entry.per or ())
 
     def _cap_by_key(self, most: int, by: str) -> Cap | None:
         per = self.entry.per or ()
@@ -492,37 +496,38 @@ class _RuleReader:
     def _check_action(self, bound: Bound | None) -> None:
         then = self.entry.then
         if isinstance(then, Mark):
-            if self.table.state is None:
-                self._error("then", "no-state", "marking needs a state column", 'add `state = "…"` to the table')
-            else:
-                self._check_type("then", then.state)
-            if then.state in (self.table.live or ()):
-                self._error(
-                    "then", "live-state", f"{shown(then.state)} is a live state", "mark rows with a terminal state"
-                )
-            when = self.entry.when or ()
-            if then.state not in self.elsewhere if when == EVERY_OTHER else then.state in when:
-                fix = "name it in another rule, or excuse it" if when == EVERY_OTHER else "remove it from `when`"
-                self._error("then", "mark-cycle", f"rows in {shown(then.state)} would be marked again", fix)
-            if self.entry.with_:
-                self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
-            if self.entry.unlinked:
-                self._error("unlinked", "wrong-pair", "a marked row stays, so no trigger fires", "remove `unlinked`")
-        if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.also:
-            self._error(
-                "then",
-                "several-units",
-                f"{bound.time.column} writes timestamps in several units, and the archive is by the month of one",
-                "name a column with one unit: `time = …` in the rule",
-            )
-        if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.elsewhere:
-            message = f"rows age by {bound.time}, and the archive is by the month of a column of their own"
-            self._error("then", "time-elsewhere", message, "name a column of the table: `time = …` in the rule")
-        if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry) and bound.time.pick is not None:
-            message = f"rows age by {bound.time}, and the archive is by the month of one column"
-            self._error("then", "several-times", message, "name one column: `time = …` in the rule")
+            self._check_mark(then.state)
+        if isinstance(then, ToArchive) and isinstance(bound, Age | Orphans | Expiry):
+            self._check_archived_time(bound.time)
         if isinstance(bound, Cap) and not isinstance(then, Prune):
             self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
+
+    def _check_mark(self, state: State) -> None:
+        if self.table.state is None:
+            self._error("then", "no-state", "marking needs a state column", 'add `state = "…"` to the table')
+        else:
+            self._check_type("then", state)
+        if state in (self.table.live or ()):
+            self._error("then", "live-state", f"{shown(state)} is a live state", "mark rows with a terminal state")
+        when = self.entry.when or ()
+        if state not in self.elsewhere if when == EVERY_OTHER else state in when:
+            fix = "name it in another rule, or excuse it" if when == EVERY_OTHER else "remove it from `when`"
+            self._error("then", "mark-cycle", f"rows in {shown(state)} would be marked again", fix)
+        if self.entry.with_:
+            self._error("with", "wrong-pair", "a marked row stays, so nothing leaves with it", "remove `with`")
+        if self.entry.unlinked:
+            self._error("unlinked", "wrong-pair", "a marked row stays, so no trigger fires", "remove `unlinked`")
+
+    def _check_archived_time(self, time: Time) -> None:
+        if time.also:
+            message = f"{time.column} writes timestamps in several units, and the archive is by the month of one"
+            self._error("then", "several-units", message, "name a column with one unit: `time = …` in the rule")
+        if time.elsewhere:
+            message = f"rows age by {time}, and the archive is by the month of a column of their own"
+            self._error("then", "time-elsewhere", message, "name a column of the table: `time = …` in the rule")
+        if time.pick is not None:
+            message = f"rows age by {time}, and the archive is by the month of one column"
+            self._error("then", "several-times", message, "name one column: `time = …` in the rule")
 
 
 def _orphans(time: Time, keep: timedelta, entry: OrphansEntry, longer: Longer | None) -> Orphans:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from wane._db.statement import Dialect, Execute
 from wane._partition import sql_catalog
@@ -23,6 +23,32 @@ RETIRE_ONLY = (
 )
 BOUND_SUFFIX = "_p_bound"
 """The constraint which proves that no row lies beyond the first month."""
+
+
+Refusal = tuple[str, str]
+"""What prevents partitioning a table, and what to do about it."""
+
+
+class _Relation(NamedTuple):
+    """A table as `sql_catalog.TABLE` reads it."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+    is_partition: bool
+    is_typed: bool
+    row_security: bool
+    force_row_security: bool
+    replica_identity: str
+    owner: str
+    comment: str | None
+    options: list[str]
+    toast_options: list[str]
+    tablespace: str | None
+    inherits: bool
+    has_labels: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +214,8 @@ class Standing:
 
 def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> Standing:
     """Read what a partitioned table has now. Must be called inside a transaction."""
-    oid, *_ = run(sql_catalog.TABLE, {"schema": schema, "name": name})[0]
-    at = {"oid": oid}
+    relation = _Relation(*run(sql_catalog.TABLE, {"schema": schema, "name": name})[0])
+    at: dict[str, object] = {"oid": relation.oid}
     indexes: dict[str, dict[str, str]] = {leaf: {} for leaf in leaves}
     keys: dict[str, dict[tuple[bool, bool], list[str]]] = {}
     for leaf, own, above, primary_above, primary in run(sql_catalog.LEAF_INDEXES, at):
@@ -205,15 +231,15 @@ def read_standing(run: Execute, schema: str, name: str, leaves: list[str]) -> St
     for leaf, trigger, text, enabled in run(sql_catalog.LEAF_TRIGGERS, at):
         leaf_triggers.setdefault(leaf, []).append(AnatomyTrigger(trigger, text, enabled, None))
     return Standing(
-        run(sql_catalog.TABLE, {"schema": schema, "name": name})[0][11],
+        relation.comment,
         leaves,
         indexes,
-        [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in run(sql_catalog.TRIGGERS, at)],
+        _triggers(run(sql_catalog.TRIGGERS, at)),
         leaf_triggers,
         _keys(run(sql_catalog.INBOUND, at)),
-        [[view, text, list(given)] for view, _, text, given in run(sql_catalog.VIEWS, at)],
-        [list(row) for row in run(sql_catalog.GRANTS, at)],
-        [list(row) for row in run(sql_catalog.POLICIES, at)],
+        _views(run(sql_catalog.VIEWS, at)),
+        _lists(run(sql_catalog.GRANTS, at)),
+        _lists(run(sql_catalog.POLICIES, at)),
     )
 
 
@@ -236,7 +262,7 @@ def own_names(name: str) -> tuple[str, str, str]:
     return fitted(name, KEY_SUFFIX), fitted(name, UNPARTITIONED_SUFFIX), fitted(name, BOUND_SUFFIX)
 
 
-def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anatomy | None, list[tuple[str, str]]]:
+def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anatomy | None, list[Refusal]]:
     """Read the definition of a table, without what Wane added to it, and everything that prevents partitioning it.
 
     Each refusal comes with what to do about it; the anatomy is None if there is any.
@@ -244,75 +270,58 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
     found = run(sql_catalog.TABLE, {"schema": schema, "name": name})
     if not found:
         return None, [(f"there is no table {schema}.{name}", "")]
-    oid, _, _, kind, persistence, partition, typed, *_ = found[0]
-    security, forced, replica, owner, comment, options, toast, space, inherits, labelled = found[0][7:]
-    refused: list[tuple[str, str]] = []
-    if kind == "p":
+    relation = _Relation(*found[0])
+    if relation.kind == "p":
         return None, [(f"{schema}.{name} is partitioned already", RETIRE_ONLY)]
-    if kind != "r" or partition:
+    if relation.kind != "r" or relation.is_partition:
         return None, [(f"{schema}.{name} is not a plain table", "only plain tables can be partitioned")]
-    for bad, what in (
-        (persistence != "p", "is not logged, and partitioned tables always are: ALTER TABLE … SET LOGGED"),
-        (typed, "is of a type: ALTER TABLE … NOT OF"),
-        (inherits, "inherits, or others inherit from it: end that first"),
-        (labelled, "has security labels, which Wane does not carry over: remove them, and set them again after"),
-        (replica == "i", "has an index as its replica identity: ALTER TABLE … REPLICA IDENTITY DEFAULT or FULL"),
-    ):
-        if bad:
-            refused.append((f"{schema}.{name} {what.partition(':')[0]}", what.partition(": ")[2]))
-    [(itself,)] = run(sql_catalog.QUALIFIED, {"schema": schema, "name": name})
-    at = {"oid": oid, "schema": schema, "name": name}
-    columns = [
-        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(sql_catalog.COLUMNS, at)
-    ]
+    at = {"oid": relation.oid, "schema": schema, "name": name}
     ours = own_names(name)
-    indexes, more = _indexes(run(sql_catalog.INDEXES, at), ours)
-    refused += more
-    refused += _refused_constraints(run(sql_catalog.CONSTRAINTS, at), ours[2])
+    columns = _columns(run, at)
+    indexes, refused_indexes = _indexes(run(sql_catalog.INDEXES, at), ours)
     key = next(([str(c) for c in one.columns] for one in indexes if one.primary), [])
-    refused += _refused_key(columns, key, time, schema, name)
-    outbound, inbound = run(sql_catalog.OUTBOUND, at), run(sql_catalog.INBOUND, at)
-    triggers = run(sql_catalog.TRIGGERS, at)
-    for trigger, *_, transition in triggers:
-        if transition:
-            refused.append((f"the trigger {trigger} reads transition tables row by row", "partitions cannot have such"))
-    views = run(sql_catalog.VIEWS, at)
-    for view, relkind, *_ in views:
-        if relkind != "v":
-            refused.append((f"{view} reads the table and cannot be replaced", "drop it, and create it again after"))
-    for (other,) in run(sql_catalog.OTHERS, at):
-        refused.append((f"{other} depends on the table as it is", "drop it, and create it again after"))
+    inbound, triggers, views = (
+        run(query, at) for query in (sql_catalog.INBOUND, sql_catalog.TRIGGERS, sql_catalog.VIEWS)
+    )
+    refused = [
+        *_refused_properties(relation),
+        *refused_indexes,
+        *_refused_constraints(run(sql_catalog.CONSTRAINTS, at), ours[2]),
+        *_refused_key(columns, key, time, schema, name),
+        *_refused_dependents(triggers, views, run(sql_catalog.OTHERS, at)),
+    ]
+    [(itself,)] = run(sql_catalog.QUALIFIED, {"schema": schema, "name": name})
     if any(one.table == itself and time in one.columns for one in _keys(inbound)):
         refused.append(("the table refers to its own key with its time", "drop that foreign key first"))
     identities = [column for column in columns if column.identity]
     if len(identities) > 1:
-        refused.append(("more than one identity column", "a table has one"))
-    if refused or not key:
+        refused.append(("more than one identity column", "ALTER TABLE … ALTER COLUMN … DROP IDENTITY for all but one"))
+    if refused:
         return None, refused
     return (
         Anatomy(
-            schema,
-            name,
-            owner,
-            comment,
-            list(options),
-            list(toast),
-            space,
-            replica,
-            security,
-            forced,
-            time,
-            key,
-            columns,
-            indexes,
-            [AnatomyKey(n, table, d, [], partitioned=False, comment=c) for n, d, own, table, c in outbound if not own],
-            _keys(inbound),
-            [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in triggers],
-            [list(row) for row in run(sql_catalog.POLICIES, at)],
-            [list(row) for row in run(sql_catalog.GRANTS, at)],
-            [[view, text, list(given)] for view, _, text, given in views],
-            _sequence(run, identities[0]) if identities else None,
-            [text for (text,) in run(sql_catalog.DETAILS, at)],
+            schema=schema,
+            name=name,
+            owner=relation.owner,
+            comment=relation.comment,
+            options=list(relation.options),
+            toast_options=list(relation.toast_options),
+            tablespace=relation.tablespace,
+            replica_identity=relation.replica_identity,
+            row_security=relation.row_security,
+            force_row_security=relation.force_row_security,
+            time=time,
+            key=key,
+            columns=columns,
+            indexes=indexes,
+            outbound=_outbound(run, at),
+            inbound=_keys(inbound),
+            triggers=_triggers(triggers),
+            policies=_lists(run(sql_catalog.POLICIES, at)),
+            grants=_lists(run(sql_catalog.GRANTS, at)),
+            views=_views(views),
+            identity=_sequence(run, identities[0]) if identities else None,
+            details=[text for (text,) in run(sql_catalog.DETAILS, at)],
         ),
         [],
     )
@@ -322,9 +331,6 @@ def read_partitioned(run: Execute, schema: str, name: str, time: str) -> Anatomy
     """Read what retiring needs to know of a table whose partitions the application makes: its key and its columns."""
     [(oid, *_)] = run(sql_catalog.TABLE, {"schema": schema, "name": name})
     at = {"oid": oid, "schema": schema, "name": name}
-    columns = [
-        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(sql_catalog.COLUMNS, at)
-    ]
     key = next((list(columns) for _, _, primary, _, _, columns, *_ in run(sql_catalog.INDEXES, at) if primary), [])
     no: list[Any] = []
     return Anatomy(
@@ -340,7 +346,7 @@ def read_partitioned(run: Execute, schema: str, name: str, time: str) -> Anatomy
         force_row_security=False,
         time=time,
         key=key,
-        columns=columns,
+        columns=_columns(run, at),
         indexes=no,
         outbound=no,
         inbound=no,
@@ -354,6 +360,29 @@ def read_partitioned(run: Execute, schema: str, name: str, time: str) -> Anatomy
     )
 
 
+def _columns(run: Execute, at: dict[str, Any]) -> list[AnatomyColumn]:
+    return [
+        AnatomyColumn(n, t, nn, i, g != "", s, list(o), q) for n, t, nn, i, g, s, o, q in run(sql_catalog.COLUMNS, at)
+    ]
+
+
+def _outbound(run: Execute, at: dict[str, Any]) -> list[AnatomyKey]:
+    rows = run(sql_catalog.OUTBOUND, at)
+    return [AnatomyKey(n, table, d, [], partitioned=False, comment=c) for n, d, own, table, c in rows if not own]
+
+
+def _triggers(rows: list[tuple[Any, ...]]) -> list[AnatomyTrigger]:
+    return [AnatomyTrigger(n, d, e, c) for n, d, e, c, _ in rows]
+
+
+def _views(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+    return [[view, text, list(options)] for view, _, text, options in rows]
+
+
+def _lists(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(row) for row in rows]
+
+
 def _keys(rows: list[tuple[Any, ...]]) -> list[AnatomyKey]:
     return [AnatomyKey(n, table, d, list(columns), split, c) for n, table, d, split, columns, _, c in rows]
 
@@ -363,9 +392,7 @@ def functions_with_conflicts(run: Execute, name: str) -> list[str]:
     return [str(text) for (text,) in run(sql_catalog.FUNCTIONS, {"name": name})]
 
 
-def _indexes(
-    rows: list[tuple[Any, ...]], ours: tuple[str, str, str]
-) -> tuple[list[AnatomyIndex], list[tuple[str, str]]]:
+def _indexes(rows: list[tuple[Any, ...]], ours: tuple[str, str, str]) -> tuple[list[AnatomyIndex], list[Refusal]]:
     indexes, refused = [], []
     for name, unique, primary, valid, _, columns, partial, tail, comment, con, kind, late, definition, about in rows:
         if name in ours:
@@ -388,7 +415,45 @@ def _indexes(
     return indexes, refused
 
 
-def _refused_constraints(rows: list[tuple[Any, ...]], bound: str) -> list[tuple[str, str]]:
+def _refused_properties(relation: _Relation) -> list[Refusal]:
+    properties = (
+        (
+            relation.persistence != "p",
+            "is not logged, and partitioned tables always are",
+            "ALTER TABLE … SET LOGGED",
+        ),
+        (relation.is_typed, "is of a type", "ALTER TABLE … NOT OF"),
+        (relation.inherits, "inherits, or others inherit from it", "end that first"),
+        (
+            relation.has_labels,
+            "has security labels, which Wane does not carry over",
+            "remove them, and set them again after",
+        ),
+        (
+            relation.replica_identity == "i",
+            "has an index as its replica identity",
+            "ALTER TABLE … REPLICA IDENTITY DEFAULT or FULL",
+        ),
+    )
+    return [(f"{relation.schema}.{relation.name} {what}", fix) for refused, what, fix in properties if refused]
+
+
+def _refused_dependents(
+    triggers: list[tuple[Any, ...]], views: list[tuple[Any, ...]], others: list[tuple[Any, ...]]
+) -> list[Refusal]:
+    drop = "drop it, and create it again after"
+    return [
+        *(
+            (f"the trigger {trigger} reads transition tables row by row", "partitions cannot have such")
+            for trigger, *_, transition in triggers
+            if transition
+        ),
+        *((f"{view} reads the table and cannot be replaced", drop) for view, kind, *_ in views if kind != "v"),
+        *((f"{other} depends on the table as it is", drop) for (other,) in others),
+    ]
+
+
+def _refused_constraints(rows: list[tuple[Any, ...]], bound: str) -> list[Refusal]:
     refused = []
     for name, kind, valid, no_inherit in rows:
         if not valid and name != bound:
@@ -402,9 +467,7 @@ def _refused_constraints(rows: list[tuple[Any, ...]], bound: str) -> list[tuple[
     return refused
 
 
-def _refused_key(
-    columns: list[AnatomyColumn], key: list[str], time: str, schema: str, name: str
-) -> list[tuple[str, str]]:
+def _refused_key(columns: list[AnatomyColumn], key: list[str], time: str, schema: str, name: str) -> list[Refusal]:
     if not key:
         return [(f"{schema}.{name} has no primary key", "add one")]
     column = next((one for one in columns if one.name == time), None)

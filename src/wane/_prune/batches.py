@@ -117,7 +117,9 @@ class Batches(Pacing):
         least_size: int = 0,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """`begin`: called first in each transaction; raises if the batch must not run, and returns the database's time.
+        """Begin without a batch.
+
+        `begin`: called first in each transaction; raises if the batch must not run, and returns the database's time.
 
         `durable`: whether a commit waits for the disk. If not, a power cut takes rows and audit row back together, and
         the next sweep takes them again: nothing that is emitted about a batch may have to outlive that.

@@ -62,9 +62,12 @@ class Pacing:
         least_size: int = 0,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """`others`: who else uses the database, as far as earlier work has seen. `least_size`: rows below which a batch
+        """Begin with the first batch of the pace.
+
+        `others`: who else uses the database, as far as earlier work has seen. `least_size`: rows below which a batch
         takes hardly less time, as far as that is known before the first one. `retry_seconds`: the wait before a batch
-        is retried."""
+        is retried.
+        """
         self.store = store
         self.pace = pace
         self.stop = stop or threading.Event()

@@ -59,6 +59,7 @@ class Preview:
                 follower_limit=self._limit,
                 behind=self._scoped.scope,
                 slice_rows=self._limit,
+                ended=0,
             )
             self.shown.append(ShownStatement(step.described, filled))
 

@@ -232,12 +232,13 @@ class RowTaker(ABC):
         if not ends:
             return Taken({}, batch.floor, done=True)
         [(*edges, count)] = ends
-        within = tuple(edges[:width]), tuple(edges[width:])
+        first, last = tuple(edges[:width]), tuple(edges[width:])
         limit = min(batch.limit, batch.most, self.transaction.most_values // width)
-        found = self.transaction.read(rule.fill(rule.slices.due, selection, batch.now, limit=limit, within=within))
+        find = rule.fill(rule.slices.due, selection, batch.now, limit=limit, first=first, last=last)
+        found = self.transaction.read(find)
         cut = len(found) == limit
-        end, last = found[-1] if cut else within[1], count < rows and not cut
-        return self._take_found(batch, found, end, last=last) if found else Taken({}, end, done=last)
+        end, done = found[-1] if cut else last, count < rows and not cut
+        return self._take_found(batch, found, end, last=done) if found else Taken({}, end, done=done)
 
     def _take_found(self, batch: Batch, found: list[Key], floor: Position | None, *, last: bool) -> Taken:
         """Lock rows that were found, check them again, and take them; `floor` is where they end."""

@@ -371,25 +371,11 @@ class _Binder:
         rule, declared = self.rule, self.declared
         assert not isinstance(rule.bound, Forever)
         table = self._table(declared.name, "")
-        problem = self.types.rules_allowed(table)
-        if problem:
-            self._error("", "refused-table", problem)
-        if isinstance(rule.action, ToColdTier):
-            for one in (
-                table,
-                *(self._table(f.reference.table, f"rule.{rule.name}.with") for f in _all(rule.followers)),
-            ):
-                problem = self.types.shelving_allowed(one)
-                if problem:
-                    self._error(f"rule.{rule.name}.then", "refused-tier", problem)
+        self._check_allowed(table)
         key = self._key(table)
         state = None if declared.state is None else self._try(self._column, table, declared.state, "state")
         self._check_states(state)
-        own_time = other_time = None
-        if rule.bound.time is not None and rule.bound.time.elsewhere is not None:
-            other_time = self._other_time(table, key, rule.bound.time)
-        elif rule.bound.time is not None:
-            own_time = self._own_time(table, rule.bound.time)
+        own_time, other_time = self._times(table, key, rule.bound.time)
         if isinstance(rule.bound, Cap) and rule.bound.by is not None:
             key = self._ordered_key(table, key, rule.bound.by, rule.bound.per)
 
@@ -418,18 +404,42 @@ class _Binder:
                 *(() if missing is None else missing.to),
             ),
             saved_while_not_null=tuple(column(g.column, "unless") for g in rule.guards if isinstance(g, WhileNotNull)),
-            guards=(
-                *(
-                    self._reference(g.reference, table, key, f"rule.{rule.name}.unless")
-                    for g in rule.guards
-                    if isinstance(g, ReferencedBy)
-                ),
-                *(() if missing is None else (missing,)),
-            ),
+            guards=tuple(self._guards(table, key, missing)),
             followers=tuple(self._follower(follower, table, key) for follower in rule.followers),
             unlinked=tuple(self._reference(one, table, key, f"rule.{rule.name}.unlinked") for one in rule.unlinked),
             has_delete_triggers=any(one.delete_triggers for one in self._parts(table)),
         )
+
+    def _check_allowed(self, table: TableInfo) -> None:
+        """Check that rules may take rows of the table, and that the tier can store them."""
+        if problem := self.types.rules_allowed(table):
+            self._error("", "refused-table", problem)
+        rule = self.rule
+        if not isinstance(rule.action, ToColdTier):
+            return
+        followers = (self._table(one.reference.table, f"rule.{rule.name}.with") for one in _all(rule.followers))
+        for one in (table, *followers):
+            if problem := self.types.shelving_allowed(one):
+                self._error(f"rule.{rule.name}.then", "refused-tier", problem)
+
+    def _times(
+        self, table: TableInfo, key: tuple[Column, ...], time: Time | None
+    ) -> tuple[OwnTime | None, OtherTime | None]:
+        """Return the time that rows age by, as one of their own or as one in another table."""
+        if time is None:
+            return None, None
+        if time.elsewhere is None:
+            return self._own_time(table, time), None
+        return None, self._other_time(table, key, time)
+
+    def _guards(
+        self, table: TableInfo, key: tuple[Column, ...], missing: BoundReference | None
+    ) -> Iterator[BoundReference]:
+        for guard in self.rule.guards:
+            if isinstance(guard, ReferencedBy):
+                yield self._reference(guard.reference, table, key, f"rule.{self.rule.name}.unless")
+        if missing is not None:
+            yield missing
 
     def _own_time(self, table: TableInfo, time: Time) -> OwnTime:
         entry = f"rule.{self.rule.name}.time"

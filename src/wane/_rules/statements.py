@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from wane._contract.model import Cap, Expiry, Mark, ToArchive, ToColdTier
 from wane._db.schema import Kind, TableInfo
@@ -30,6 +30,35 @@ from wane._rules.walk import Walk
 FollowerPath = tuple[BoundFollower, ...]
 LIMIT = Slot("limit")
 FOLLOWER_LIMIT = Slot("follower_limit")
+
+
+class SlotValues(TypedDict, total=False):
+    """The values of a statement's slots, except those that follow from the time and the selection."""
+
+    keys: Sequence[tuple[Any, ...]]
+    """The keys of the rows that it reads or takes."""
+    floor: Sequence[object] | None
+    """The position behind which it begins; without one, at the oldest due row."""
+    end: Sequence[object] | None
+    """The position where it ends; without one, at the newest due row."""
+    edge: Sequence[object] | None
+    """The position of the first row that a cap excludes."""
+    ended: int
+    """How many transactions had ended when that was read."""
+    first: Sequence[object]
+    """The first key of a slice of the table."""
+    last: Sequence[object]
+    """The last key of a slice of the table."""
+    slice_rows: int
+    """The most rows of a slice of the table."""
+    limit: int
+    """The most rows that it returns or takes."""
+    follower_limit: int
+    """The most rows that it counts of each follower."""
+    scopes: int
+    """The most scopes that it returns; MOST_SCOPES if not given."""
+    behind: Scope | None
+    """The scope behind which it begins."""
 
 
 @frozen
@@ -214,26 +243,11 @@ class RuleStatements:
         statement: Statement,
         selection: Selection,
         now: datetime | None = None,
-        *,
-        keys: Sequence[tuple[Any, ...]] | None = None,
-        floor: Sequence[object] | None = None,
-        end: Sequence[object] | None = None,
-        edge: Sequence[object] | None = None,
-        ended: int = 0,
-        limit: int = 0,
-        follower_limit: int = 0,
-        scopes: int = MOST_SCOPES,
-        behind: Scope | None = None,
-        slice_rows: int = 0,
-        within: tuple[Sequence[object], Sequence[object]] | None = None,
+        **values: Unpack[SlotValues],
     ) -> Statement:
-        """Fill the slots of a statement. Without a floor it begins at the oldest due row, without an end it ends at the
-        newest."""
-        first, last = within or (None, None)
-        groups = {"floor": floor, "end": end, "edge": edge, "first": first, "last": last}
-        groups |= {"scope": selection.scope, "behind": behind}
-        numbers = {LIMIT.name: limit, FOLLOWER_LIMIT.name: follower_limit, SCOPES.name: scopes}
-        numbers |= {"slice_rows": slice_rows, "ended": ended}
+        """Fill the slots of a statement."""
+        given: dict[str, Any] = {"scope": selection.scope, SCOPES.name: MOST_SCOPES, **values}
+        keys = values.get("keys")
         source = statement if keys is None else self.dialect.fill_keys(statement, keys)
         filled = dict(source.parameters)
         for name, slot, group, number in statement.slots:
@@ -243,9 +257,9 @@ class RuleStatements:
                 assert now is not None
                 filled[name] = self._time(slot, now)
             elif number is None:
-                filled[name] = numbers[slot.name]
-            elif given := groups[group]:
-                filled[name] = self.dialect.encoded(given[number]) if group in ("scope", "behind") else given[number]
+                filled[name] = given[slot.name]
+            elif parts := given.get(group):
+                filled[name] = self.dialect.encoded(parts[number]) if group in ("scope", "behind") else parts[number]
             else:
                 filled[name] = self._outermost(group, now) if number == 0 else None
         return Statement(source.text, filled)
