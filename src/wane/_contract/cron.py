@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 from wane._contract.refused import Refused, written
@@ -36,8 +36,6 @@ _NAMED = {
     "@annually": "0 0 1 1 *",
 }
 _DAY = timedelta(days=1)
-_YEARS = [date(2000, 1, 1) + number * _DAY for number in range(9 * 365 + 3)]
-"""Nine years: they contain every combination of day and month, 29 February three times."""
 EXAMPLE = 'write minute, hour, day of the month, month and day of the week, for example "15 3 * * *"'
 
 
@@ -108,7 +106,7 @@ class _Fields:
 
     @property
     def longest(self) -> timedelta:
-        days = [day for day in _YEARS if self.matches(day)]
+        days = [day for day in _nine_years() if self.matches(day)]
         between_days = max(later - earlier for earlier, later in pairwise(days))
         first, last = (datetime.combine(days[0], one) for one in (self.times[0], self.times[-1]))
         in_a_day = (
@@ -126,9 +124,18 @@ def parse_cron(value: object) -> str:
     text = _NAMED.get(text, text)
     if len(text.split()) != len(_FIELDS):
         raise Refused(f"{written(value)} has {len(text.split())} fields, and a cron expression has five", EXAMPLE)
-    if not any(map(_parse(text).matches, _YEARS)):
+    if not any(map(_parse(text).matches, _nine_years())):
         raise Refused(f"{written(value)} names days that no month has", "choose another day")
     return text
+
+
+@cache
+def _nine_years() -> tuple[date, ...]:
+    """Return days that contain every combination of day and month, 29 February three times.
+
+    Computed when first needed: most contracts have no cron expression.
+    """
+    return tuple(date(2000, 1, 1) + number * _DAY for number in range(9 * 365 + 3))
 
 
 @lru_cache(maxsize=64)
