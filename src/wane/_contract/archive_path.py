@@ -16,8 +16,9 @@ from wane._contract.variables import expand, unset_variables
 OBJECT_STORES = ("s3", "gs", "az")
 """Schemes of object stores: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
-_UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]\\^|\ud800-\udfff]|%[0-9A-Fa-f]{2}")
-"""Characters and escapes that Delta Lake misreads or rejects anywhere in a path."""
+_UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]{}*?\\^|\ud800-\udfff]|%[0-9A-Fa-f]{2}")
+"""Characters and escapes that Delta Lake or Spark misread or reject anywhere in a path. Of several paths with a wildcard
+character, Spark reads each several times, even if it is asked to take them literally."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 _PART = re.compile(r"[A-Za-z0-9_.=-]+")
 """What a part of a prefix consists of: characters that need no escape in a URL."""
@@ -79,8 +80,8 @@ def _folder(text: str, base: Path | None) -> Path:
     unusable = _UNUSABLE.search(str(folder))
     if unusable is not None:
         raise Refused(
-            f"the archive's path has {unusable[0]!r} in it, which Delta Lake cannot have in a path: {str(folder)!r}",
-            "name a folder without control characters, [ ] \\ ^ | and without % before two hexadecimal digits;"
+            f"the archive's path has {unusable[0]!r} in it, which Delta Lake and Spark cannot have in a path: {str(folder)!r}",
+            "name a folder without control characters, [ ] { } * ? \\ ^ | and without % before two hexadecimal digits;"
             " an archive that is there already can be moved",
         )
     return folder

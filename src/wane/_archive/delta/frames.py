@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from wane._archive.delta.comparison import groups
 from wane._archive.delta.object_store import ObjectPath
-from wane._archive.delta.paths import ColdPath, cold_path, reader
+from wane._archive.delta.paths import ColdPath, cold_path
 from wane._archive.rows.content import Shape, arrow_type
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def read_files(
 
     if isinstance(folder, Path):
         paths = [str(file) for file in files]
-        frame = reader(spark).schema(schema).option("basePath", str(folder)).parquet(*paths)
+        frame = spark.read.schema(schema).option("basePath", str(folder)).parquet(*paths)
         file = frame.metadataColumn("_metadata")
         return frame, [file["file_path"], file["row_index"]] if ordered else []
     frame = _read_objects(spark, [str(file) for file in files], schema, ordered=ordered)

@@ -10,15 +10,12 @@ import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from wane._archive.delta.object_store import ObjectPath
 from wane._contract.archive_path import OBJECT_STORES
 from wane.errors import ArchiveError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader, SparkSession
 
 ColdPath = Path | ObjectPath
 
@@ -91,9 +88,3 @@ def remove_tree(folder: ColdPath) -> None:
         folder.remove_all()
     except (OSError, ArchiveError):
         return
-
-
-def reader(spark: SparkSession) -> DataFrameReader:
-    """Return a reader that takes paths literally: Spark would interpret some characters as a pattern, and fail on a
-    colon next to one."""
-    return spark.read.option("__globPaths__", "false")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wane._archive.delta.paths import reader
 from wane._archive.query.condition import spark_errors
 from wane._archive.query.evaluation import isolated
 from wane._archive.rows.content import Checks, Shape
@@ -46,7 +45,7 @@ def read_by_spark(spark: SparkSession, paths: Sequence[str], shape: Shape, *, wh
     digest = _digest([f"t{number}" for number in range(len(shape))])
     halves = [f"{_half('row', 1)} AS first", f"{_half('row', 17)} AS second"]
     try:
-        rows = reader(isolated(spark)).parquet(*paths)
+        rows = isolated(spark).read.parquet(*paths)
         digests = rows.selectExpr(*texts, f"{key} AS key").selectExpr("key", f"{digest} AS row")
         numbers = digests.selectExpr(f"{'key' if whole_keys else _half('key', 1)} AS key", *halves)
         # In two pieces, so that nothing overflows.

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.failure import is_full, unwritable
 from wane._archive.delta.frames import read_files, write_objects
-from wane._archive.delta.paths import ColdPath, children, reader, source
+from wane._archive.delta.paths import ColdPath, children, source
 from wane._archive.query.condition import matching, refused, spark_errors
 from wane._archive.query.plain_condition import PlainCondition, parse
 from wane._archive.query.query import frame
@@ -215,7 +215,7 @@ def _write(rows: DataFrame, pieces: int, by: str, folder: ColdPath) -> None:
 def _staged(spark: SparkSession, folder: ColdPath, pieces: int) -> DataFrame:
     """Return the rows that were staged."""
     if isinstance(folder, Path):
-        return reader(spark).parquet(str(folder))
+        return spark.read.parquet(str(folder))
     from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
     schema = StructType().add(SWEEP, LongType()).add(KEY, StringType()).add(PIECE, IntegerType())
