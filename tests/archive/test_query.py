@@ -41,7 +41,7 @@ HOSTILE = {
     "all columns": "*",
     "nothing": "",
     "a table by its name": "id = (TABLE event)",
-    "a query that begins with its table": "id IN (FROM event)",
+    "a query that begins with its table": "id IN (FROM status)",
     "a function in backquotes": "`reflect`('java.lang.System', 'getenv', 'HOME') = 'x'",
     "two columns that Spark reads as one name": "`id``status` = 1",
     "a function behind a backquote in backquotes": "`id``reflect`('java.lang.System', 'getenv', 'HOME') = 'x'",
