@@ -76,7 +76,7 @@ def test_what_is_reached_is_reached_whatever_the_rate() -> None:
     ],
     ids=["nothing", "one", "two", "three", "one timestamp", "less than a day"],
 )
-def test_too_little_says_nothing(points: list[Point]) -> None:
+def test_too_little_states_nothing(points: list[Point]) -> None:
     assert trend(points, 1.0) is None
     assert days_to(1_000, 5, trend(points, 1.0)).word == "n/a"
 
@@ -129,7 +129,7 @@ def _walk(points: random.Random) -> list[Point]:
 
 
 @pytest.mark.parametrize("series", [_line, _few, _daily, _walk], ids=["noise", "few", "daily cycle", "random walk"])
-def test_the_interval_holds_the_truth_as_often_as_it_says(series: Callable[[random.Random], list[Point]]) -> None:
+def test_the_interval_holds_the_truth_as_often_as_it_states(series: Callable[[random.Random], list[Point]]) -> None:
     made = [found(series(random.Random(seed))) for seed in range(100)]
     assert sum(one.low <= 1_000 <= one.high for one in made) >= 80
 
@@ -246,7 +246,7 @@ def test_a_table_that_holds_far_more_than_its_window_allows_is_not_bounded_by_it
     ("name", "rows", "limit"),
     [("one", 1, 1), ("one", 2, None), ("few", 3, 5), ("beats", 7, 7), ("log", 7, None), ("other", 7, None)],
 )
-def test_excuses_bound_a_table_as_far_as_they_say(name: str, rows: int, limit: int | None) -> None:
+def test_excuses_bound_a_table_as_far_as_they_state(name: str, rows: int, limit: int | None) -> None:
     found = find_limit(contract(OLD), name, rows, Trend(100, 90, 110))
     assert (found and found.high) == limit
 

@@ -155,9 +155,10 @@ BANNED_WORDS = frozenset(
 BANNED_IN_SOURCE = BANNED_WORDS | {
     *("again", "alone", "ask", "asks", "asked", "say", "says", "said", "saying", "hear", "heard", "beat", "mend"),
 }
-"""In the name of a test, which is a sentence, these are plain English."""
+BANNED_IN_TESTS = BANNED_IN_SOURCE - {"again"}
+"""In the name of a test, which is a sentence, `again` is plain English."""
 STORED_NAMES = frozenset(
-    ["place", "looked_at", "beat_at", "beat_schedule", "in_place", "IN_PLACE", "_in_place", "addInPlace"]
+    ["place", "looked_at", "beat_at", "beat_schedule", "fill_beat", "in_place", "IN_PLACE", "_in_place", "addInPlace"]
 )
 """Names of columns, of the contract's language and of other libraries."""
 
@@ -185,7 +186,7 @@ def paraphrased_names(folder: Path, banned: frozenset[str]) -> list[str]:
 
 def test_identifiers_use_technical_words() -> None:
     assert paraphrased_names(SOURCE, BANNED_IN_SOURCE) == []
-    assert paraphrased_names(TESTS, BANNED_WORDS) == []
+    assert paraphrased_names(TESTS, BANNED_IN_TESTS) == []
 
 
 def test_prose_of_the_source_names_who_does_it() -> None:

@@ -74,15 +74,15 @@ def test_every_test_is_reported_once_also_when_its_worker_dies(tmp_path: Path) -
         check=False,
         timeout=100,
     )
-    said = done.stdout
-    assert done.returncode == 1, said + done.stderr
-    assert re.search(r"2 failed, 51 passed, 1 skipped, 1 warning in", said), said
-    assert "the worker that ran this test ended: exit code 7" in said
-    assert "assert [1, 2] == [1, 3]" in said
-    assert "text to see" in said
-    assert "text that no one sees" not in said
-    assert "a warning to see" in said
-    assert "a reason to see" in said
+    stated = done.stdout
+    assert done.returncode == 1, stated + done.stderr
+    assert re.search(r"2 failed, 51 passed, 1 skipped, 1 warning in", stated), stated
+    assert "the worker that ran this test ended: exit code 7" in stated
+    assert "assert [1, 2] == [1, 3]" in stated
+    assert "text to see" in stated
+    assert "text that no one sees" not in stated
+    assert "a warning to see" in stated
+    assert "a reason to see" in stated
     workers = (tmp_path / "group").read_text().split()
     assert len(workers) == 10
     assert len(set(workers)) == 1

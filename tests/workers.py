@@ -138,14 +138,14 @@ class Loop:
         return Series(deque(reversed([most.pop() for _ in range((len(most) + 1) // 2)])))
 
     def _listen(self, worker: Worker) -> None:
-        kind, said = receive(worker)
+        kind, stated = receive(worker)
         if kind == "ended":
             self._bury(worker)
         elif kind == "report":
-            report = self._hook.pytest_report_from_serializable(config=self._session.config, data=said)
+            report = self._hook.pytest_report_from_serializable(config=self._session.config, data=stated)
             self._hook.pytest_runtest_logreport(report=report)
         elif kind == "warning":
-            self._hook.pytest_warning_recorded.call_historic(kwargs=said)
+            self._hook.pytest_warning_recorded.call_historic(kwargs=stated)
         else:
             item = self._session.items[worker.assigned.popleft()]
             self._hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -235,8 +235,8 @@ class Reporting:
         if not self.known:
             message = warning_message
             plain = warnings.WarningMessage(str(message.message), message.category, message.filename, message.lineno)
-            said = {"warning_message": plain, "when": when, "nodeid": nodeid, "location": location}
-            self._pipe.send(("warning", said))
+            stated = {"warning_message": plain, "when": when, "nodeid": nodeid, "location": location}
+            self._pipe.send(("warning", stated))
 
 
 def work(session: pytest.Session, pipe: Connection) -> NoReturn:

@@ -72,7 +72,7 @@ class Cold:
     hears: list[Callable[[Event], object]] = field(default_factory=list)
     """Who else hears everything."""
 
-    def hear(self, event: Event) -> None:
+    def listen(self, event: Event) -> None:
         self.events.append(event)
         for one in self.hears:
             one(event)
@@ -128,7 +128,7 @@ def cold_keeper(
     (folder / "wane.toml").write_text(contract.format(url=json.dumps(database.url)))
     cold: list[Cold] = []
     with open_keeper(
-        contract=folder / "wane.toml", actor="tester", listener=lambda event: cold[0].hear(event)
+        contract=folder / "wane.toml", actor="tester", listener=lambda event: cold[0].listen(event)
     ) as keeper:
         keeper.migrate()
         if enable:

@@ -25,7 +25,7 @@ class Ships:
 
     folder: Path
     databases: dict[str, Database]
-    heard: list[tuple[str, Event]] = field(default_factory=list)
+    received: list[tuple[str, Event]] = field(default_factory=list)
     progress: list[Event] = field(default_factory=list)
 
     @property
@@ -37,7 +37,7 @@ class Ships:
             load_fleet(self.path),
             actor="tester",
             listener=self.progress.append,
-            of_members=lambda name, event: self.heard.append((name, event)),
+            of_members=lambda name, event: self.received.append((name, event)),
             **options,
         )
 

@@ -59,7 +59,7 @@ def die_in(owner: Any, name: str, after: bool) -> None:
 
 
 def main(folder: Path, state: str, where: str = "") -> None:
-    def hear(event: Event) -> None:
+    def listen(event: Event) -> None:
         reached = event.state if isinstance(event, ArchiveStep) else "batch" if isinstance(event, BatchTaken) else ""
         if reached == state:
             die()
@@ -68,7 +68,7 @@ def main(folder: Path, state: str, where: str = "") -> None:
         evictors.ROWS_EACH = 30
     else:
         executor.default = InlineExecutor
-    with open_keeper(contract=folder / "wane.toml", actor="killed", listener=hear) as keeper:
+    with open_keeper(contract=folder / "wane.toml", actor="killed", listener=listen) as keeper:
         if state in STEPS:
             die_in(*STEPS[state])
         done = WORK[state.partition(" ")[0] if state in STEPS else "sweep"](keeper)

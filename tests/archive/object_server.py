@@ -39,7 +39,7 @@ class ObjectServer:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def ask(self, method: str, path: str, content: bytes | None = None) -> bytes:
+    def request(self, method: str, path: str, content: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/octet-stream"}
         request = urllib.request.Request(self.address + path, content, headers, method=method)
         with urllib.request.urlopen(request) as answer:
@@ -48,7 +48,7 @@ class ObjectServer:
     def bucket(self) -> str:
         """Create a bucket; return its URL."""
         name = f"test-{uuid.uuid4().hex[:12]}"
-        self.ask("PUT", f"/{name}")
+        self.request("PUT", f"/{name}")
         return f"s3://{name}"
 
     @contextmanager
@@ -56,20 +56,20 @@ class ObjectServer:
         """Let requests fail: `drop` the connection before one is served, `lose` the answer of one that is, or `strip`
         the condition of a put."""
         fault = {"do": do, "method": method, "path": path, "times": times}
-        self.ask("POST", FAULTS, json.dumps(fault).encode())
+        self.request("POST", FAULTS, json.dumps(fault).encode())
         try:
             yield
         finally:
-            self.ask("POST", FAULTS, b"{}")
+            self.request("POST", FAULTS, b"{}")
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
         """Accept the keys of known users only, of which there are none."""
-        self.ask("POST", "/moto-api/reset-auth", b"0")
+        self.request("POST", "/moto-api/reset-auth", b"0")
         try:
             yield
         finally:
-            self.ask("POST", "/moto-api/reset-auth", b"inf")
+            self.request("POST", "/moto-api/reset-auth", b"inf")
 
     def archived(self, url: str) -> list[dict[str, Any]]:
         """What anybody else sees who reads a table."""

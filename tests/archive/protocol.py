@@ -55,7 +55,7 @@ class Writer(NamedTuple):
     snapshot: tuple[Hot | None] | None = None
     copies: tuple[Copied, ...] = ()
     committed: bool = False
-    alone: bool = False
+    single_snapshot: bool = False
     """Whether all ranges are read in one snapshot, because one row was in two of them."""
     differing: frozenset[int] = frozenset()
     """Ranges that have other rows than copies: they are checked one by one."""
@@ -284,7 +284,7 @@ class Protocol:
             yield "resume copying", at(state, "verify" if None not in state.manifests else "copy")
 
     def _copy(self, state: State, writer: Writer, at: At) -> Iterator[tuple[str, State]]:
-        if writer.snapshot is None and (self.one_snapshot or writer.alone):
+        if writer.snapshot is None and (self.one_snapshot or writer.single_snapshot):
             yield "take a snapshot", at(state, "copy", snapshot=(state.hot,))
             return
         row = state.hot if writer.snapshot is None else writer.snapshot[0]
@@ -307,7 +307,7 @@ class Protocol:
         if self.proof and any(copy.damaged for copy in copies):
             return "find damage", at(again, "copy", snapshot=None)
         if self.no_key_twice and len(copies) > 1:
-            return "find a row twice", at(again, "copy", snapshot=None, alone=True)
+            return "find a row twice", at(again, "copy", snapshot=None, single_snapshot=True)
         return "verify", at(state, "commit" if self.commit_first else "list", copies=copies)
 
     def _commit(self, state: State, writer: Writer) -> State:

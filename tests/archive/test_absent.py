@@ -87,7 +87,7 @@ def test_a_row_that_the_application_deleted_is_listed_and_erased_with_what_left_
         assert cold.keeper.audit(kind="archive_expire")[0].counts == {"event": 0, "event_read": 0}
 
 
-def test_a_call_that_leaves_rows_says_so_and_the_next_one_continues(
+def test_a_call_that_leaves_rows_reports_it_and_the_next_one_continues(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(absent, "_AT_ONCE", 1)
@@ -165,7 +165,7 @@ def test_a_hold_that_is_placed_while_files_are_written_is_respected(
         assert set(GONE) <= set(cold.cold())
 
 
-def test_a_contract_can_say_that_such_rows_are_always_erased(database: Database, tmp_path: Path) -> None:
+def test_a_contract_can_state_that_such_rows_are_always_erased(database: Database, tmp_path: Path) -> None:
     with deleted(
         database, tmp_path, CONTRACT.replace('keep = "forever"', 'keep = "forever"\nabsent = "erase"')
     ) as cold:
@@ -190,7 +190,7 @@ def test_an_erasure_that_dies_after_its_commit_is_finished_and_recorded_once(
         assert recorded(cold) == 0
 
 
-def test_the_command_asks_before_it_erases(database: Database, tmp_path: Path) -> None:
+def test_the_command_prompts_before_it_erases(database: Database, tmp_path: Path) -> None:
     with deleted(database, tmp_path) as cold:
         where = ["--contract", str(tmp_path / "wane.toml")]
         listed = CliRunner().invoke(app, ["archive", "absent", "event", *where])

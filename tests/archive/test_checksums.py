@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from archive.cold import Cold, cold_keeper, events
 from servers import SqliteDatabase
+from wane._archive.delta.comparison import groups
 from wane._archive.rows import content
 from wane.errors import ArchiveError
 
@@ -37,6 +39,18 @@ def test_a_row_has_the_same_checksum_whatever_is_beside_it() -> None:
     assert of(backwards) == whole[::-1]
     assert len(set(whole)) == len(ROWS)
     assert all(len(one) <= 10 for one in whole), "it is stored with every row"
+
+
+def test_a_file_that_another_writer_rewrote_has_the_same_values(tmp_path: Path) -> None:
+    """Spark stores times as INT96 unless it is configured otherwise, and Arrow reads them as nanoseconds."""
+    shape = [["at", "timestamp"], ["body", "string"]]
+    at = pa.array([datetime(2026, 1, 2, 3, 4, 5, 6, UTC), None], pa.timestamp("us", "UTC"))
+    rows = pa.table({"at": at, "body": ["a", "b"]})
+    pq.write_table(rows, tmp_path / "own")
+    other = rows.set_column(1, "body", rows["body"].cast(pa.large_string()))
+    pq.write_table(other, tmp_path / "other", use_deprecated_int96_timestamps=True)
+    own, other = (list(groups(tmp_path / name, shape)) for name in ("own", "other"))
+    assert own == other
 
 
 @pytest.mark.parametrize(

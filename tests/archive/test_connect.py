@@ -29,8 +29,8 @@ from wane._prune.pace import FAST
 from wane.errors import WaneError
 from wane.events import ArchiveProgress
 
-heard = []
-with wane.open(contract="wane.toml", listener=heard.append) as keeper:
+received = []
+with wane.open(contract="wane.toml", listener=received.append) as keeper:
     archive = keeper.archive
     [rule] = archive.run(pace=FAST, strict=True).rules
     proofs = archive.verify()
@@ -46,7 +46,7 @@ with wane.open(contract="wane.toml", listener=heard.append) as keeper:
     [gone] = archive.expire()
     rows, reads = archive.compact()
     proofs += archive.verify()
-progress = [(one.done, one.of) for one in heard if isinstance(one, ArchiveProgress)]
+progress = [(one.done, one.of) for one in received if isinstance(one, ArchiveProgress)]
 from pyspark import SparkContext
 reported = [dataclasses.asdict(one) for one in (rule, cold, back, gone, rows, *proofs)]
 print(json.dumps([reported, found, refused, progress, SparkContext._gateway is None], default=str))
@@ -107,7 +107,7 @@ def test_everything_runs_over_spark_connect(database: Database, tmp_path: Path, 
         ("sc://10.0.0.1", False),
     ],
 )
-def test_only_a_server_on_this_machine_may_ask_for_the_address(remote: str, here: bool) -> None:
+def test_only_a_server_on_this_machine_may_request_the_address(remote: str, here: bool) -> None:
     settings = SparkSettings(remote=remote)
     source = Source("postgres", secret="postgresql://x")
     assert remote_session.is_loopback(remote) is here

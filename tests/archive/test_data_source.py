@@ -64,7 +64,7 @@ def test_files_that_cannot_match_are_not_read(sqlite_database: SqliteDatabase, t
             assert len(reader(cold, unknown).partitions()) == count
 
 
-def test_a_file_that_is_not_as_the_log_says_is_refused(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_file_that_is_not_as_the_log_states_is_refused(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 20)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         cold.one()

@@ -88,7 +88,7 @@ def test_no_text_of_a_row_stands_in_the_log(database: Database, tmp_path: Path) 
         assert names == {"alice", "bob", "dan", "erin", "frank"}
 
 
-def test_texts_that_the_contract_asks_for_stand_in_the_log(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_texts_that_the_contract_declares_stand_in_the_log(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     people(sqlite_database)
     contract = CONTRACT.replace('keep = "150d"', 'keep = "150d"\nstatistics = ["iban"]')
     with cold_keeper(sqlite_database, tmp_path, contract) as cold:

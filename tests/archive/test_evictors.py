@@ -105,7 +105,7 @@ def failing(problem: Exception, attempts: int) -> Callable[..., None]:
     return fail
 
 
-def test_a_task_that_loses_its_connection_is_run_again_and_checks_no_copy_twice(
+def test_a_task_that_loses_its_connection_is_rerun_and_checks_no_copy_twice(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(postgres_database)

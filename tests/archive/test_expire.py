@@ -92,7 +92,7 @@ def test_rows_past_their_window_go_with_what_left_with_them(database: Database, 
         assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
 
 
-def test_expiring_again_deletes_nothing_and_says_so(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_second_expiry_deletes_nothing_and_reports_it(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     with archived(sqlite_database, tmp_path) as cold:
         cold.keeper.archive.expire()
         entries = len(cold.keeper.audit(kind="archive_expire"))

@@ -80,7 +80,7 @@ def _replace(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:
 
 
 @pytest.mark.parametrize("change", [_commit, _remove, _remove_copies, _replace])
-def test_every_change_of_the_archive_asks_the_log_for_its_fence(
+def test_every_change_of_the_archive_reads_the_log_for_its_fence(
     tmp_path: Path, change: Callable[[ColdTable, Sequence[Lease], int], Any]
 ) -> None:
     cold = ColdTable(tmp_path, "event", "origin")

@@ -53,7 +53,7 @@ def test_every_member_is_archived_and_reports_under_its_name(fleet: Ships) -> No
         assert one.result.rules[0].archived == {"event": 6, "event_read": 6}
         assert fleet.hot(name) == STAYING
         assert copies(fleet, name) == [1, 2, 3, 4, 5, 6]
-        states = [event.state for who, event in fleet.heard if who == name and isinstance(event, ArchiveStep)]
+        states = [event.state for who, event in fleet.received if who == name and isinstance(event, ArchiveStep)]
         assert states == ["planned", "written", "verified", "committed", "evicted", "done"]
     assert [(one.done, one.of, one.unit) for one in fleet.progress if isinstance(one, WorkProgressed)] == [
         (number, 3, "member") for number in (1, 2, 3)
@@ -105,10 +105,10 @@ def test_an_error_of_any_kind_is_the_failure_of_one_member(fleet: Ships) -> None
 def test_a_fleet_that_is_stopped_begins_no_more_members(fleet: Ships) -> None:
     stop = threading.Event()
     (fleet.folder / "fleet.toml").write_text(fleet.path.read_text().replace("parallel = 2", "parallel = 1"))
-    hear = fleet.heard.append
+    listen = fleet.received.append
 
     def of_members(name: str, event: object) -> None:
-        hear((name, event))  # type: ignore[arg-type]
+        listen((name, event))  # type: ignore[arg-type]
         if isinstance(event, ArchiveStep) and event.state == "written":
             stop.set()
 
@@ -244,7 +244,7 @@ def test_members_wait_until_a_sweep_is_worth_a_commit(
         assert run("event") == [0, 0, 1], "a rule that is named does not wait"
 
 
-def test_a_run_of_one_contract_waits_if_it_is_asked_to(
+def test_a_run_of_one_contract_waits_if_it_is_requested_to(
     database: Database, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ships(database, tmp_path, contract=WAITING) as fleet:

@@ -121,7 +121,7 @@ def test_no_option_is_secret(postgres_database: PostgresDatabase, tmp_path: Path
         ({"tabel": "event"}, WrongArgument, "no option 'tabel'"),
     ],
 )
-def test_options_that_ask_for_nothing_are_refused(
+def test_options_that_request_nothing_are_refused(
     sqlite_database: SqliteDatabase,
     tmp_path: Path,
     options: dict[str, str | None],

@@ -23,7 +23,7 @@ from wane._rules.rows import rows_of
 
 
 @pytest.mark.parametrize("piece", ["first", "later"])
-def test_counts_and_sums_of_keys_read_the_index_alone(database: Database, tmp_path: Path, piece: str) -> None:
+def test_counts_and_sums_of_keys_read_the_index_only(database: Database, tmp_path: Path, piece: str) -> None:
     fill(database)
     database.execute("VACUUM ANALYZE event" if database.store == "postgres" else "ANALYZE")
     with cold_keeper(database, tmp_path, PLAIN) as cold, open_store(resolve_url(database.url)) as store:

@@ -227,7 +227,7 @@ def crash() -> None:
     raise Crash
 
 
-def test_a_row_that_left_beside_a_locked_one_stays_archived_if_its_key_is_used_again(
+def test_a_row_that_left_beside_a_locked_one_stays_archived_if_its_key_is_reused(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     database = postgres_database
@@ -256,7 +256,7 @@ def _locked(database: Database, row: int) -> Iterator[None]:
         yield
 
 
-def test_a_row_that_left_with_half_a_batch_stays_archived_if_its_key_is_used_again(
+def test_a_row_that_left_with_half_a_batch_stays_archived_if_its_key_is_reused(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events(database, 12)

@@ -58,7 +58,7 @@ def at_work(database: Database, name: str = "wane archive") -> list[int]:
 
 @pytest.mark.on_spark
 @pytest.mark.sampled("postgres")
-def test_a_killed_task_is_run_again_and_no_row_is_copied_twice(database: Database, tmp_path: Path) -> None:
+def test_a_killed_task_is_rerun_and_no_row_is_copied_twice(database: Database, tmp_path: Path) -> None:
     events(database, ROWS)
     if database.store == "sqlite":
         database.execute("UPDATE event SET body = printf('%.*c', 1000000, 'x')")  # So that reading takes a while.
@@ -94,7 +94,7 @@ def test_a_killed_task_is_run_again_and_no_row_is_copied_twice(database: Databas
 
 
 @pytest.mark.on_spark
-def test_a_killed_task_that_evicts_is_run_again_and_goes_on(
+def test_a_killed_task_that_evicts_is_rerun_and_goes_on(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All tasks are killed while they wait for a lock that the application holds; ranges that had left stay finished."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from archive.cold import CONTRACT, STAYING, cold_keeper, conserve, events
-from servers import Database
+from servers import Database, PostgresDatabase
 from wane._prune.sweep import Outcome
 
 pytestmark = pytest.mark.timeout(120)
@@ -33,6 +33,9 @@ SWAPPED = [
 ]
 CAST = '[archive.event]\ncast = { spot = "text", moods = "text" }\n'
 
+BY_RANGE = CONTRACT.partition("with = ")[0] + "[spark]\nrange_rows = 60\n"
+"""Rows that none follow and none save are deleted by their range, and compared by their transactions."""
+
 
 class Died(BaseException):
     """What no product code catches."""
@@ -49,7 +52,7 @@ def run_statements(database: Database, statements: Sequence[str]) -> None:
 
 @pytest.mark.parametrize("change", [SCRUBBED, FOLLOWERS], ids=["row", "follower"])
 @pytest.mark.parametrize("died", [False, True])
-def test_a_column_that_was_dropped_and_added_again_keeps_the_rows(
+def test_a_column_that_was_dropped_and_readded_keeps_the_rows(
     database: Database, tmp_path: Path, change: list[str], died: bool
 ) -> None:
     events(database, ROWS)
@@ -90,6 +93,21 @@ def test_a_table_that_changes_between_two_batches_keeps_the_rows_that_are_left(
         assert 0 < done.stale < 50
         conserve(cold, ever, done=True)
         assert len(cold.hot()) == done.stale + len(STAYING)
+
+
+def test_a_type_that_changes_between_two_batches_keeps_the_rows_that_are_left(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    events(postgres_database, 50)
+    postgres_database.script("DROP TABLE event_read; DROP TABLE event_guard; CREATE TYPE mood AS ENUM ('good', 'bad')")
+    postgres_database.execute("ALTER TABLE event ADD COLUMN mood mood DEFAULT 'good'")
+    with cold_keeper(postgres_database, tmp_path, BY_RANGE) as cold:
+        ever = cold.hot()
+        cold.at["batch"] = lambda: postgres_database.execute("ALTER TYPE mood RENAME VALUE 'good' TO 'fine'")
+        done = cold.one()
+        assert done.outcome is Outcome.DONE, done.message
+        assert 0 < done.stale < 50
+        assert sorted([*cold.hot(), *cold.cold()]) == ever
 
 
 def followed() -> int:

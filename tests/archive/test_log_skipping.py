@@ -222,7 +222,7 @@ TIMES = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 99999
     days=st.lists(st.none() | st.dates(), min_size=1, max_size=4),
     numbers=st.lists(st.none() | st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=4),
 )
-def test_no_value_of_a_file_is_outside_of_what_its_log_says(
+def test_no_value_of_a_file_is_outside_of_what_its_log_states(
     tmp_path_factory: pytest.TempPathFactory,
     times: list[datetime | None],
     days: list[date | None],

@@ -122,7 +122,7 @@ def forget_copies(database: Database) -> None:
 
 
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "journaled"])
-def test_lost_sweeps_are_committed_again(database: Database, tmp_path: Path, copied: bool) -> None:
+def test_lost_sweeps_are_recommitted(database: Database, tmp_path: Path, copied: bool) -> None:
     events(database, 70)
     ever = {table: {row for (row,) in database.query(f"SELECT id FROM {table}")} for table in ("event", "event_read")}
     with cold_keeper(database, tmp_path) as cold:
@@ -213,7 +213,7 @@ def test_entries_are_not_written_over_commits_of_others(sqlite_database: SqliteD
 
 
 @pytest.mark.parametrize("copies", [True, False], ids=["from its copy", "from the journal"])
-def test_a_lost_sweep_whose_file_is_gone_is_not_committed_again(
+def test_a_lost_sweep_whose_file_is_gone_is_not_recommitted(
     sqlite_database: SqliteDatabase, tmp_path: Path, copies: bool
 ) -> None:
     events(sqlite_database, 20)
@@ -233,7 +233,7 @@ def test_a_lost_sweep_whose_file_is_gone_is_not_committed_again(
         assert cold.cold() == []
 
 
-def test_a_sweep_that_died_after_its_commit_is_not_committed_again(
+def test_a_sweep_that_died_after_its_commit_is_not_recommitted(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events(sqlite_database, 20)

@@ -244,7 +244,7 @@ def test_a_row_that_moves_before_a_copy_goes_on_exists_once(
         assert [row["body"] for row in cold.archived() if row["id"] == 5] == ["moved"]
 
 
-def test_files_that_vanished_from_a_copy_that_was_cut_short_are_written_again(
+def test_files_that_vanished_from_a_copy_that_was_cut_short_are_rewritten(
     database: Database, tmp_path: Path, copying: Copying
 ) -> None:
     events(database, ROWS)

@@ -47,7 +47,7 @@ def test_due_rows_move_with_their_followers_and_everything_else_stays(database: 
         assert reported.archived == done.archived
 
 
-def test_running_again_moves_nothing_and_says_so(database: Database, tmp_path: Path) -> None:
+def test_a_second_run_moves_nothing_and_reports_it(database: Database, tmp_path: Path) -> None:
     events(database, 10)
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
@@ -97,7 +97,7 @@ def become_due(cold: Cold, number: int) -> None:
 
 @pytest.mark.frames_on_spark
 @pytest.mark.sampled("postgres")
-def test_rows_can_be_asked_for(database: Database, tmp_path: Path) -> None:
+def test_rows_can_be_requested(database: Database, tmp_path: Path) -> None:
     events(database, 20)
     with cold_keeper(database, tmp_path) as cold:
         cold.one()

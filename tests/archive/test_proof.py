@@ -127,7 +127,7 @@ def _newest(cold: Cold) -> Path:
     return max((cold.folder / "cold" / "event").glob("*/*.parquet"), key=lambda one: one.stat().st_mtime_ns)
 
 
-def test_a_file_that_vanished_before_the_commit_is_copied_again(database: Database, tmp_path: Path) -> None:
+def test_a_file_that_vanished_before_the_commit_is_recopied(database: Database, tmp_path: Path) -> None:
     events(database, 20)
     ever = {"event": {number for (number,) in database.query("SELECT id FROM event")}}
     with cold_keeper(database, tmp_path) as cold:

@@ -98,12 +98,12 @@ def test_what_is_no_condition_is_refused(cold: Cold, where: str) -> None:
         ),
     ],
 )
-def test_what_people_ask_is_answered(cold: Cold, where: str, rows: int) -> None:
+def test_what_people_request_is_answered(cold: Cold, where: str, rows: int) -> None:
     assert cold.keeper.archive.query("event", where=where).count() == rows
 
 
 @pytest.mark.on_spark
-def test_what_spark_says_of_a_mistake_or_of_ctrl_c_is_not_logged(
+def test_what_spark_states_of_a_mistake_or_of_ctrl_c_is_not_logged(
     cold: Cold, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(PySparkException):

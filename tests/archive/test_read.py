@@ -71,9 +71,9 @@ def typed_rows(database: PostgresDatabase, first: int, last: int, extra: str = "
     )
 
 
-def outcome(ask: Callable[[], Any]) -> tuple[str, str, str]:
+def outcome(call: Callable[[], Any]) -> tuple[str, str, str]:
     with pytest.raises(WaneError) as refused:
-        ask()
+        call()
     return type(refused.value).__name__, refused.value.message, refused.value.hint
 
 
@@ -83,8 +83,8 @@ def test_with_spark_and_without_it_the_rows_and_their_order_and_the_errors_are_t
 ) -> None:
     database = postgres_database
     database.execute(f"CREATE TABLE event (id bigint PRIMARY KEY, status text, at_ms bigint, {KINDS})")
-    alone = CONTRACT.partition("with = ")[0] + "[spark]\nrange_rows = 20\n"
-    with cold_keeper(database, tmp_path, alone) as cold:
+    without_followers = CONTRACT.partition("with = ")[0] + "[spark]\nrange_rows = 20\n"
+    with cold_keeper(database, tmp_path, without_followers) as cold:
         with monkeypatch.context() as patch:
             without_spark(patch)  # What is written is not what is tested here.
             typed_rows(database, 1, 30)
@@ -209,7 +209,7 @@ def test_a_damaged_file_is_noticed(three_months: Cold) -> None:
         three_months.keeper.archive.read("event")
 
 
-def test_what_is_not_asked_for_right_is_refused(three_months: Cold) -> None:
+def test_a_malformed_request_is_refused(three_months: Cold) -> None:
     read = three_months.keeper.archive.read
     with pytest.raises(WrongArgument, match="limit must be at least 1"):
         read("event", limit=0)

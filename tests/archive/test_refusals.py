@@ -120,9 +120,9 @@ def test_what_is_not_archived_yet_is_reported_without_spark(
     monkeypatch.setattr(session, "_start", None)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         archive = cold.keeper.archive
-        for ask in (lambda: archive.query("event"), lambda: archive.restore("event", where="id = 1")):
+        for call in (lambda: archive.query("event"), lambda: archive.restore("event", where="id = 1")):
             with pytest.raises(ArchiveError, match="nothing of event is archived yet"):
-                ask()
+                call()
         assert (archive.verify(), archive.tables(), archive.status(), archive.restores()) == ([], [], [], [])
 
 

@@ -95,7 +95,7 @@ def test_followers_leave_with_the_row_that_they_left_with(table: ColdTable) -> N
     assert content(table) == {(1, n) for n in range(10, 20)} | {(2, n) for n in range(10)}
 
 
-def test_removing_again_commits_nothing(table: ColdTable) -> None:
+def test_a_second_removal_commits_nothing(table: ColdTable) -> None:
     gone = GoneCopies.stale(1, [("[03]", "1"), ("[04]", "other")], follows=False)
     remove_copies(table, gone, [LEASE], why="a test")
     version, rows = table.require().version(), content(table)

@@ -41,7 +41,7 @@ def work(
     keeper = cold.keeper
     [table] = keeper.contract.tables
     return (scheduled or ScheduledArchive(keeper.contract)).work(
-        keeper.store, table, actor="worker", listener=cold.hear, fence=fence, stop=stop or threading.Event()
+        keeper.store, table, actor="worker", listener=cold.listen, fence=fence, stop=stop or threading.Event()
     )
 
 
@@ -250,7 +250,7 @@ def test_a_manual_archive_run_is_not_disturbed(sqlite_database: SqliteDatabase, 
         assert "writes to its archive" in seen[0].message
 
 
-def test_a_worker_that_cannot_archive_says_so_and_tries_again(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_archive_reports_it_and_retries(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 20)
     with cold_keeper(sqlite_database, tmp_path, CONTRACT + '[queue]\nattempts = 2\nbackoff = "1s"\n') as cold:
         (tmp_path / "cold").write_text("a file where the archive should be")

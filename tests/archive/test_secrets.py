@@ -39,9 +39,9 @@ def test_the_password_is_in_no_setting_plan_log_manifest_or_process(
     written = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert len(written) > 4
     assert not [file for file in written if SECRET.encode() in file.read_bytes()]
-    for said in session._output:
-        said.seek(0)
-        assert SECRET.encode() not in said.read()
+    for stated in session._output:
+        stated.seek(0)
+        assert SECRET.encode() not in stated.read()
     for process in Path("/proc").glob("[0-9]*"):
         if int(process.name) != os.getpid():
             try:
@@ -52,7 +52,7 @@ def test_the_password_is_in_no_setting_plan_log_manifest_or_process(
     assert SECRET not in out + err
 
 
-def test_only_the_same_user_can_ask_and_only_while_it_is_reported() -> None:
+def test_only_the_same_user_can_request_and_only_while_it_is_reported() -> None:
     source = Source("postgres", secret=f"postgresql://me:{SECRET}@nowhere/db")
     assert SECRET not in repr(source)
     with task_source(source, SparkSettings()) as known:
@@ -67,7 +67,7 @@ def test_only_the_same_user_can_ask_and_only_while_it_is_reported() -> None:
         fetch(known.at)
 
 
-def test_a_database_that_cannot_be_reached_says_so_without_the_password() -> None:
+def test_a_database_that_cannot_be_reached_reports_it_without_the_password() -> None:
     with (
         pytest.raises(Unreachable, match="cannot be reached") as problem,
         open_reader(Source("postgres", secret=f"postgresql://me:{SECRET}@127.0.0.1:1/db")),

@@ -381,7 +381,7 @@ def test_a_fleet_counts_no_row_of_a_clone_that_is_refused(fleet: Ships, tmp_path
         assert call("ls")[0] == 0
 
 
-def test_a_clone_that_adopts_its_partition_replaces_the_original_there_alone(fleet: Ships, tmp_path: Path) -> None:
+def test_a_clone_that_adopts_its_partition_replaces_the_original_there_only(fleet: Ships, tmp_path: Path) -> None:
     done(fleet)
     with cloned(fleet.databases["ada"], tmp_path, "dan") as copy:
         path = fleet.folder / "ada" / "wane.toml"

@@ -12,16 +12,16 @@ from servers import Database
 SPARING = CONTRACT.replace('keep = "90d"\n', 'keep = "90d"\nspare = {{ newest = 2 }}\n').replace(
     'unless = [{{ referenced_by = "event_guard.event_id" }}]\n', ""
 )
-ALONE = SPARING.replace('with = ["event_read.event_id"]\n', "")
+WITHOUT_FOLLOWERS = SPARING.replace('with = ["event_read.event_id"]\n', "")
 
 
-@pytest.mark.parametrize("contract", [SPARING, ALONE], ids=["followed", "alone"])
+@pytest.mark.parametrize("contract", [SPARING, WITHOUT_FOLLOWERS], ids=["followed", "alone"])
 def test_a_row_that_becomes_one_of_the_newest_after_its_copy_stays(
     database: Database, tmp_path: Path, contract: str
 ) -> None:
     events(database, 9)
     database.script("DROP TABLE event_guard; DELETE FROM event WHERE id > 10000;")
-    if contract is ALONE:
+    if contract is WITHOUT_FOLLOWERS:
         database.execute("DROP TABLE event_read")
     with cold_keeper(database, tmp_path, contract) as cold:
 

@@ -148,7 +148,7 @@ def test_rates_come_from_within_the_window_and_the_window_bounds_the_table(datab
         assert swept.days_to == {1_000_000: "never", 5_000_000: "never"}
 
 
-def test_numbers_say_how_exact_they_are(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_state_how_exact_they_are(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events(database, 5)
     tickets(database)
     with cold_keeper(database, tmp_path, CONTRACT + MORE) as cold:

@@ -67,7 +67,7 @@ def losing(folder: Path, attempts: int) -> Callable[[int], str]:
 
 
 @pytest.mark.on_spark
-def test_a_task_that_loses_its_connection_is_run_again(tmp_path: Path) -> None:
+def test_a_task_that_loses_its_connection_is_rerun(tmp_path: Path) -> None:
     found = answers(SparkExecutor(SparkSettings()).run(losing(tmp_path, 1), 3))
     assert sorted(one["number"] for one in found) == [0, 1, 2]
     assert len(list(tmp_path.iterdir())) == 1

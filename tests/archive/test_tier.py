@@ -208,7 +208,7 @@ def test_of_a_key_that_was_archived_twice_the_newest_comes_back_and_the_other_is
             back(cold, where="id <= 4")
 
 
-def test_a_version_that_is_chosen_alone_comes_back_whatever_was_archived_later(
+def test_a_version_that_is_chosen_by_itself_comes_back_whatever_was_archived_later(
     database: PostgresDatabase, tmp_path: Path
 ) -> None:
     events(database, 0)
@@ -285,7 +285,7 @@ def test_only_comparisons_are_taken_as_a_condition() -> None:
             parse_comparisons(text)
 
 
-def test_commands_list_expire_and_restore_it_and_say_where_the_rest_is(
+def test_commands_list_expire_and_restore_it_and_state_where_the_rest_is(
     database: PostgresDatabase, tmp_path: Path
 ) -> None:
     events(database, 5)
@@ -314,7 +314,7 @@ def test_commands_list_expire_and_restore_it_and_say_where_the_rest_is(
                 refused()
 
 
-def test_a_command_that_leaves_an_older_version_says_so_and_succeeds(
+def test_a_command_that_leaves_an_older_version_reports_it_and_succeeds(
     database: PostgresDatabase, tmp_path: Path
 ) -> None:
     events(database, 0)

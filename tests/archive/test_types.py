@@ -285,7 +285,7 @@ def test_a_value_that_the_archive_cannot_store_is_refused_by_name(
         ("day DATE", "20200101"),
     ],
 )
-def test_a_value_of_another_type_than_its_column_says_is_refused_by_name(
+def test_a_value_of_another_type_than_its_column_states_is_refused_by_name(
     sqlite_database: SqliteDatabase, tmp_path: Path, pool: ProcessPoolExecutor, declared: str, value: str
 ) -> None:
     name = declared.split()[0]

@@ -104,7 +104,7 @@ def test_small_files_become_few_and_no_row_changes(database: Database, tmp_path:
 
 @pytest.mark.frames_on_spark
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "journaled"])
-def test_a_lost_compaction_is_made_again(database: Database, tmp_path: Path, copied: bool) -> None:
+def test_a_lost_compaction_is_remade(database: Database, tmp_path: Path, copied: bool) -> None:
     events(database, 0)
     with cold_keeper(database, tmp_path) as cold:
         for ids in (range(1, 5), range(5, 9)):
@@ -223,7 +223,7 @@ def test_a_compaction_that_would_change_a_row_is_not_committed(
 
 
 @pytest.mark.frames_on_spark
-def test_a_compaction_that_spark_refuses_to_sort_fails_alone(
+def test_a_compaction_that_spark_refuses_to_sort_fails_by_itself(
     sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events(sqlite_database, 0)

@@ -34,10 +34,10 @@ def test_the_console_shows_the_archive(sqlite_database: Database, tmp_path: Path
     events(sqlite_database, 3)
     with cold_keeper(sqlite_database, tmp_path) as cold:
         cold.one()
-        with open_client(console(cold.keeper.contract)) as ask:
-            page = ask.get("/archive").text
-            found = ask.get("/api/v1/archive").json()
-            why = ask.get("/tables/event?key=1").text
+        with open_client(console(cold.keeper.contract)) as client:
+            page = client.get("/archive").text
+            found = client.get("/api/v1/archive").json()
+            why = client.get("/tables/event?key=1").text
     assert [(one["table"], one["rows"]) for one in found["tables"]] == [("event", 3), ("event_read", 3)]
     assert (found["problem"], found["sweeps"][0]["state"]) == (None, "done")
     assert "event.cold" in page

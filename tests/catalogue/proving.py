@@ -106,7 +106,7 @@ class Proof:
 def own(name: str) -> tuple[tuple[str, str], ...]:
     """The windows that the cleaner of a system uses."""
     [system] = [one for one in catalogue.systems() if one.name == name]
-    return tuple((window, said.own) for window, said in system.windows.items())
+    return tuple((window, stated.own) for window, stated in system.windows.items())
 
 
 POSTGRES = ("postgres",)

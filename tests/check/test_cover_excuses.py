@@ -51,7 +51,7 @@ def test_an_excuse_holds_up_to_the_rows_it_promises(database: Database, kind: st
     assert findings(database, excused(kind, "a reason"), strict=True) == []
 
 
-def test_an_excuse_that_takes_too_long_to_check_is_said_not_to_be_checked(database: Database) -> None:
+def test_an_excuse_that_takes_too_long_to_check_is_stated_not_to_be_checked(database: Database) -> None:
     fill(database, 300_000)
     assert findings(database, excused("constant", "a reason", ", rows = 299_000"), seconds=0) == [
         finding(
@@ -156,7 +156,7 @@ def test_the_record_of_a_migration_tool_is_recognised(sqlite_database: Database,
     assert found.message.startswith(f"recognised as {tool}'s record")
 
 
-def test_a_name_alone_is_no_record_of_a_migration_tool(database: Database) -> None:
+def test_a_mere_name_is_no_record_of_a_migration_tool(database: Database) -> None:
     tables(database, "alembic_version")
     assert [one.code for one in findings(database, SCHEDULED_NOTHING)] == ["uncovered-table"]
     database.script("ALTER TABLE alembic_version ADD COLUMN version_num text")

@@ -92,7 +92,7 @@ def test_the_newest_rows_of_a_scope_need_an_index(database: Database) -> None:
     assert findings(database, text, strict=True) == []
 
 
-def test_a_rule_without_states_needs_time_and_key_alone(database: Database) -> None:
+def test_a_rule_without_states_needs_time_and_key_only(database: Database) -> None:
     database.script(TABLE)
     assert findings(database, EVENTS) == [
         finding("note", "no-index", "events", RULE_PATH, NO_INDEX, ddl(database.store, "at, id"))
@@ -149,13 +149,13 @@ def events(database: Database, statuses: str, index: str, rows: int = 5_000) -> 
 
 
 @pytest.mark.parametrize("index", ["(at)", "(at, id)", "(at, status)", "(tenant)"])
-def test_an_index_by_time_alone_serves_a_state_that_nearly_all_rows_have(database: Database, index: str) -> None:
+def test_an_index_by_time_only_serves_a_state_that_nearly_all_rows_have(database: Database, index: str) -> None:
     events(database, "CASE WHEN n % 1000 = 0 THEN 'new' ELSE 'done' END", index)
     served = "at" in index
     assert codes(findings(database, STATES + 'when = ["done"]')) == ([] if served else ["no-index"])
 
 
-def test_a_cap_is_served_by_an_index_by_time_alone(database: Database) -> None:
+def test_a_cap_is_served_by_an_index_by_time_only(database: Database) -> None:
     events(database, "CASE WHEN n % 1000 = 0 THEN 'new' ELSE 'done' END", "(at, id)")
     text = STATES.replace('keep = "7d"', 'when = ["done"]\nmost = 50')
     assert codes(findings(database, text)) == []
@@ -242,7 +242,7 @@ def test_an_index_that_finds_the_oldest_rows_counts(database: Database, index: s
         ("(at) WHERE status = 'done' AND at IS NOT NULL", '["done"]'),
     ],
 )
-def test_postgres_uses_an_index_over_the_rules_states_alone(
+def test_postgres_uses_an_index_over_the_rules_states_only(
     postgres_database: PostgresDatabase, index: str, when: str
 ) -> None:
     postgres_database.script(f"{STATED} CREATE INDEX other ON events {index}")
@@ -250,7 +250,7 @@ def test_postgres_uses_an_index_over_the_rules_states_alone(
     assert "other" in plan_of_the_oldest(postgres_database, f"{STATES}when = {when}")
 
 
-def test_sqlite_does_not_use_an_index_over_the_rules_states_alone(sqlite_database: SqliteDatabase) -> None:
+def test_sqlite_does_not_use_an_index_over_the_rules_states_only(sqlite_database: SqliteDatabase) -> None:
     """It decides before it knows the bound values, so such an index is not counted on."""
     sqlite_database.script(f"{STATED} CREATE INDEX other ON events (at) WHERE status = 'done'")
     text = f'{STATES}when = ["done"]'

@@ -244,7 +244,7 @@ def test_a_row_that_is_marked_stays_and_so_do_those_that_refer_to_it(database: D
 # PostgreSQL's other places for rows
 
 
-def test_a_foreign_key_of_a_partition_alone_counts(postgres_database: PostgresDatabase) -> None:
+def test_a_foreign_key_of_a_partition_only_counts(postgres_database: PostgresDatabase) -> None:
     postgres_database.script(
         f"{HEALTHY} CREATE TABLE reads (id bigint, event_id bigint, PRIMARY KEY (id)) PARTITION BY RANGE (id);"
         "CREATE INDEX reads_event ON reads (event_id);"

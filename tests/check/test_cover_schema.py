@@ -404,7 +404,7 @@ def test_postgres_takes_every_type_that_can_hold_the_timestamps(
 # Said twice, and not said at all
 
 
-def test_a_table_named_with_and_without_its_schema_is_said_twice(database: Database) -> None:
+def test_a_table_named_with_and_without_its_schema_is_stated_twice(database: Database) -> None:
     """A file that does so is refused before; a contract may also be made by a program."""
     schema = "main" if database.store == "sqlite" else "public"
     database.script(HEALTHY)

@@ -129,7 +129,7 @@ def test_too_many_different_values_are_no_states(database: Database) -> None:
     ]
 
 
-def test_states_that_take_too_long_to_read_are_said_not_to_be_checked(database: Database) -> None:
+def test_states_that_take_too_long_to_read_are_stated_not_to_be_checked(database: Database) -> None:
     create(database, "text", [], "(at, id)")
     database.execute(f"INSERT INTO events SELECT n, 'new', n FROM {numbers(150_000)}")
     found = findings(database, NAMED, seconds=0)

@@ -135,7 +135,7 @@ def test_a_column_without_timestamps_is_the_wrong_column(database: Database) -> 
 
 
 @pytest.mark.parametrize("values", [[], [None, None], [0, 0, None]], ids=["no rows", "NULL", "zero"])
-def test_a_column_without_values_says_nothing(database: Database, values: list[object]) -> None:
+def test_a_column_without_values_states_nothing(database: Database, values: list[object]) -> None:
     create(database, "bigint", values)
     assert reported(database, declared("ms")) == []
 
@@ -244,7 +244,7 @@ def test_infinity_is_never_due_and_reported_only_if_it_is_in_the_past(postgres_d
     assert findings(postgres_database, declared(None)) == [never_due("1")]
 
 
-def test_timestamps_that_take_too_long_to_read_are_said_not_to_be_checked(database: Database) -> None:
+def test_timestamps_that_take_too_long_to_read_are_stated_not_to_be_checked(database: Database) -> None:
     create(database, "bigint", [])
     database.execute(f"INSERT INTO events SELECT n, {MILLISECONDS[0]} + n FROM {numbers(150_000)}")
     message = "whether every row has a usable time in at was not checked: too many rows to read"
@@ -253,7 +253,7 @@ def test_timestamps_that_take_too_long_to_read_are_said_not_to_be_checked(databa
     assert findings(database, declared("ms"), strict=True, seconds=30) == []
 
 
-def test_zero_and_null_say_nothing_about_the_way() -> None:
+def test_zero_and_null_state_nothing_about_the_way() -> None:
     from datetime import UTC, datetime
 
     assert encodings([None, 0, 0.0, *SECONDS], datetime(2024, 1, 1, tzinfo=UTC)) == {"s": 2}

@@ -238,9 +238,9 @@ def test_states_are_listed_and_none_is_decided(demonstration: Database) -> None:
 def test_a_lease_on_work_is_not_taken_for_the_end_of_the_row(demonstration: Database) -> None:
     text = proposed(demonstration)
     for table, column in (("channel_inbox", "lease_expires_at_ms"), ("_honker_live", "claim_expires_at")):
-        said = section(text, table)
-        assert "expires = " not in said
-        assert re.search(f"# Also {column}: .* the end of a lease on the row's work", said)
+        stated = section(text, table)
+        assert "expires = " not in stated
+        assert re.search(f"# Also {column}: .* the end of a lease on the row's work", stated)
 
 
 def test_references_become_suggestions_for_the_parent(demonstration: Database) -> None:
@@ -374,7 +374,7 @@ def test_every_unit_of_numbers_and_texts_is_reported_apart(database: Database, t
     assert_fits(text, database, tmp_path)
 
 
-def test_a_time_is_found_by_its_values_where_its_name_says_nothing(database: Database) -> None:
+def test_a_time_is_found_by_its_values_where_its_name_states_nothing(database: Database) -> None:
     script(database, "CREATE TABLE t (id <number> PRIMARY KEY, born <number>, size <number>, account_id <number>)")
     database.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", [(n, ms(NOW) - n, n, ms(NOW)) for n in range(20)])
     text = section(proposed(database), "t")
@@ -392,7 +392,7 @@ def test_placeholders_do_not_hide_an_encoding(database: Database, tmp_path: Path
     assert_fits(text, database, tmp_path)
 
 
-def test_a_name_alone_makes_no_time(database: Database) -> None:
+def test_a_mere_name_makes_no_time(database: Database) -> None:
     script(database, "CREATE TABLE t (id <number> PRIMARY KEY, response_time <number>, created_at <number>)")
     database.executemany("INSERT INTO t VALUES (?, ?, ?)", [(n, 120 + n, ms(NOW)) for n in range(5)])
     assert "response_time" not in proposed(database)
@@ -456,14 +456,14 @@ def test_cascades_and_composite_references_are_suggested_as_they_must_be_written
     )
     database.execute("INSERT INTO parent VALUES ('t', 1, 1, ?, NULL)", [ms(NOW)])
     text = proposed(database)
-    said = section(text, "parent")
-    assert '# with = [{ table = "part", columns = ["tenant", "parent_id"] }]' in said
+    stated = section(text, "parent")
+    assert '# with = [{ table = "part", columns = ["tenant", "parent_id"] }]' in stated
     assert (
         '# unless = [{ referenced_by = { table = "note", columns = ["code"], to = ["code"] } }, '
         '{ referenced_by = { table = "parent", columns = ["up"], to = ["code"] } }]'
-    ) in said
-    assert "the database cascades" in said
-    assert "(ON DELETE SET NULL)" in said
+    ) in stated
+    assert "the database cascades" in stated
+    assert "(ON DELETE SET NULL)" in stated
     assert_fits(taken(text), database, tmp_path)
 
 
@@ -488,7 +488,7 @@ NASTY = [
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_any_identifier_is_written_so_that_it_is_found_again(database: Database, tmp_path: Path, name: str) -> None:
+def test_any_identifier_is_written_so_that_it_is_found(database: Database, tmp_path: Path, name: str) -> None:
     q = '"' + name.replace('"', '""') + '"'
     status, at = '"' + f"{name} status".replace('"', '""') + '"', '"' + f"{name} at".replace('"', '""') + '"'
     script(

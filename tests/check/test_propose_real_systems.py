@@ -423,13 +423,13 @@ def test_the_columns_of_real_systems_are_those_of_their_cleaners(database: Datab
         elif real.excused:
             assert name in data["excused"] or f"# {name} is " in text, text
         else:
-            said = sections[name]
-            rules = said["rule"]
+            stated = sections[name]
+            rules = stated["rule"]
             ages = {one: column(rule["time"]) for one, rule in rules.items() if "time" in rule}
             expires = next((column(rule["expires"]) for rule in rules.values() if "expires" in rule), None)
-            assert (said.get("state"), expires, ages) == (real.state, real.expires, real.rules), text
+            assert (stated.get("state"), expires, ages) == (real.state, real.expires, real.rules), text
             if real.time is not None:
-                assert column(said.get("time")) == real.time, text
+                assert column(stated.get("time")) == real.time, text
 
 
 def test_references_without_a_foreign_key_are_mentioned(database: Database) -> None:
@@ -455,7 +455,7 @@ def test_followers_of_followers_leave_along(database: Database) -> None:
     }
 
 
-def test_how_many_rows_have_no_time_is_said(database: Database) -> None:
+def test_how_many_rows_have_no_time_is_stated(database: Database) -> None:
     build(
         database,
         {

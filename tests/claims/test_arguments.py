@@ -182,7 +182,7 @@ def test_a_closed_connection_is_reported(claims: WorkClaims, database: Database)
     granted(claims.claim("t", "ada", 60))
 
 
-def test_a_connection_that_died_is_reported_and_the_next_call_connects_again(
+def test_a_connection_that_died_is_reported_and_the_next_call_reconnects(
     postgres_database: PostgresDatabase,
 ) -> None:
     with working(postgres_database) as claims:

@@ -28,7 +28,7 @@ def test_nothing_is_created_unasked(database: Database) -> None:
         assert "the table work_claims" in claims.missing()
 
 
-def test_installing_again_does_nothing(database: Database) -> None:
+def test_a_second_installation_does_nothing(database: Database) -> None:
     with working(database, install=False) as claims:
         assert "the table work_claims" in claims.install()
         claim = granted(claims.claim("t", "ada", 60))
@@ -111,7 +111,7 @@ PARTS = {
 
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("known", [False, True], ids=["before the first call", "between two calls"])
-def test_tables_that_are_half_there_are_reported_and_mended(database: Database, number: int, known: bool) -> None:
+def test_tables_that_are_half_there_are_reported_and_repaired(database: Database, number: int, known: bool) -> None:
     part = PARTS[database.store][number]
     with working(database) as claims:
         fence = finish(claims, "done").fence

@@ -202,7 +202,7 @@ def test_a_fence_that_is_drawn_late_is_larger_than_one_that_was_given_meanwhile(
         assert granted(waiting.result()).fence > between.fence
 
 
-def test_a_vacuum_leaves_what_is_opened_again_meanwhile(postgres_database: PostgresDatabase) -> None:
+def test_a_vacuum_leaves_what_is_reopened_meanwhile(postgres_database: PostgresDatabase) -> None:
     with working(postgres_database, Reclaim.always()) as claims, working(postgres_database, install=False) as others:
         finish(claims, "t")
         pass_time(postgres_database, timedelta(days=30))

@@ -227,7 +227,7 @@ def test_without_a_policy_it_is_never(database: Database) -> None:
         assert claims.reclaim_abandoned == Reclaim.never()
 
 
-def test_a_recurring_id_lives_again_and_again(database: Database) -> None:
+def test_a_recurring_id_lives_repeatedly(database: Database) -> None:
     with working(database, Reclaim.after(HOUR)) as claims:
         fences = []
         for round_ in range(4):

@@ -231,7 +231,7 @@ def test_a_preview_reports_the_counts_and_changes_nothing(claims: WorkClaims, da
     assert trail(claims) == []
 
 
-def test_a_vacuum_asks_no_flag(claims: WorkClaims, database: Database) -> None:
+def test_a_vacuum_reads_no_flag(claims: WorkClaims, database: Database) -> None:
     """Flags gate sweeps. An explicit vacuum is explicit."""
     Keeper(claims.pruner.contract, claims.store).disable()
     done(claims, database, "t", "completed", 8 * DAY)
@@ -265,10 +265,10 @@ def test_what_was_vacuumed_is_still_remembered(claims: WorkClaims, database: Dat
 
 
 def keeper(database: Database, text: str, tmp_path: Path, events: list[Event] | None = None) -> Keeper:
-    heard = events if events is not None else []
+    received = events if events is not None else []
     path = tmp_path / "wane.toml"
     path.write_text(text)
-    return Keeper(load_contract(path), open_store(resolve_url(database.url)), listener=heard.append)
+    return Keeper(load_contract(path), open_store(resolve_url(database.url)), listener=received.append)
 
 
 OTHER = '[scheduler]\ntick = { every = "5m" }\n[table.other]\nwhy = "x"\nscheduler = "tick"\ntime = "at"\n[table.other.rule.old]\nkeep = "7d"\n'
@@ -316,10 +316,10 @@ def test_without_the_trail_nothing_is_vacuumed(database: Database) -> None:
         assert tasks(database) == ["t"]
 
 
-def test_without_the_tables_it_says_what_to_do(database: Database) -> None:
+def test_without_the_tables_it_states_what_to_do(database: Database) -> None:
     with working(database, install=False) as claims, pytest.raises(NotInstalled, match="wane claims install"):
         claims.vacuum(**BOTH)
 
 
-def test_a_vacuum_that_took_nothing_of_a_state_says_zero() -> None:
+def test_a_vacuum_that_took_nothing_of_a_state_states_zero() -> None:
     assert (Vacuumed().rows, Vacuumed().completed, Vacuumed().abandoned) == (0, 0, 0)

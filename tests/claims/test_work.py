@@ -53,7 +53,7 @@ def test_work_that_was_never_submitted_can_be_claimed(claims: WorkClaims) -> Non
     assert [work.task_id for work in claims.list_by_state("claimed")] == ["new"]
 
 
-def test_a_denied_claim_says_who_has_it_since_when_and_until_when(claims: WorkClaims) -> None:
+def test_a_denied_claim_states_who_has_it_since_when_and_until_when(claims: WorkClaims) -> None:
     claim = granted(claims.claim("t", "ada", 60))
     denial = denied(claims.claim("t", "bob", 60))
     assert denial == Denial(

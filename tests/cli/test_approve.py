@@ -28,13 +28,13 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     answers: list[str] = []
     requested: list[str] = []
 
-    def ask(question: str, *, err: bool) -> bool:
+    def confirm(question: str, *, err: bool) -> bool:
         requested.append(question)
         return answers.pop(0) == "y"
 
     for stream in (sys.stdin, sys.stderr):
         monkeypatch.setattr(type(stream), "isatty", lambda _: True, raising=False)
-    monkeypatch.setattr("typer.confirm", ask)
+    monkeypatch.setattr("typer.confirm", confirm)
     return answers
 
 
@@ -89,7 +89,7 @@ def test_without_a_terminal_nothing_is_approved_without_yes(wane: Wane, fused: D
     assert (wane("sweep").code, left(fused)) == (1, 1_206)
 
 
-def test_a_terminal_is_asked(wane: Wane, fused: Database, terminal: list[str]) -> None:
+def test_a_terminal_is_prompted(wane: Wane, fused: Database, terminal: list[str]) -> None:
     terminal += ["n", "y"]
     declined = wane("approve")
     assert (declined.code, declined.err.endswith("nothing was changed\n")) == (4, True)
@@ -121,7 +121,7 @@ def test_what_cannot_be_meant_is_refused(
 YOUNG = ("prune", "inbox", "--state", "failed", "--older-than", "1d", "--limit", "10")
 
 
-def test_a_prune_that_undercuts_the_window_asks_back(wane: Wane, fused: Database, terminal: list[str]) -> None:
+def test_a_prune_that_undercuts_the_window_needs_confirmation(wane: Wane, fused: Database, terminal: list[str]) -> None:
     terminal += ["n", "y"]
     declined = wane(*YOUNG)
     assert (declined.code, left(fused)) == (4, 1_206)
@@ -173,7 +173,7 @@ def test_an_empty_contract_is_no_success(wane: Wane, fused: Database) -> None:
     assert "nothing was swept" in wane("sweep").err
 
 
-def test_an_approval_says_where_the_budget_ends_a_sweep(wane: Wane, fused: Database, folder: Path) -> None:
+def test_an_approval_states_where_the_budget_ends_a_sweep(wane: Wane, fused: Database, folder: Path) -> None:
     contract = folder / "wane.toml"
     contract.write_text(contract.read_text() + "\n[budget]\nrows = 500\n")
     done = wane("approve", "--yes")

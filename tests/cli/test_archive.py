@@ -177,7 +177,7 @@ def test_from_expire_to_tidy(sqlite_database: SqliteDatabase, wane: Wane, folder
     assert (off.code, "is off" in off.err) == (0, True)
 
 
-def test_rows_that_cannot_be_written_are_not_asked_for(shop: SqliteDatabase, wane: Wane, folder: Path) -> None:
+def test_rows_that_cannot_be_written_are_not_requested(shop: SqliteDatabase, wane: Wane, folder: Path) -> None:
     done = wane("archive", "query", "event", "--format", "parquet", "--out", "/proc/rows.parquet")
     assert (done.code, done.out) == (1, "")
     assert "error: /proc/rows.parquet cannot be written: " in done.err

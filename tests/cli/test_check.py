@@ -40,7 +40,7 @@ def test_mistakes_are_also_data(wane: Wane, folder: Path) -> None:
     assert set(finding) == {"severity", "code", "file", "line", "path", "table", "message", "fix", "accepted"}
 
 
-def test_a_missing_contract_says_how_to_get_one(wane: Wane) -> None:
+def test_a_missing_contract_states_how_to_get_one(wane: Wane) -> None:
     done = wane("check")
     assert done.code == 1
     assert "no such file" in done.out
@@ -109,7 +109,7 @@ def test_what_people_wrote_in_brackets_is_shown_as_they_wrote_it(wane: Wane, fol
 @pytest.mark.parametrize(
     ("option", "needed"), [("--strict", "add --cover"), ("--markdown", "requires --show")], ids=["strict", "markdown"]
 )
-def test_an_option_that_would_do_nothing_alone_is_refused(
+def test_an_option_that_would_do_nothing_by_itself_is_refused(
     wane: Wane, filled: Database, option: str, needed: str
 ) -> None:
     done = wane("check", option)

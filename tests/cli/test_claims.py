@@ -123,7 +123,7 @@ def test_a_dry_run_reports_and_takes_nothing(wane: Wane, worked: Database) -> No
     assert tasks(worked) == before
 
 
-def test_a_limit_says_that_there_may_be_more(wane: Wane, worked: Database) -> None:
+def test_a_limit_states_that_there_may_be_more(wane: Wane, worked: Database) -> None:
     done = wane(
         "claims", "vacuum", "--completed-age-hours", 1, "--abandoned-age-hours", 1, "--limit", 2, "--url", worked.url
     )

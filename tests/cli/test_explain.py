@@ -36,7 +36,7 @@ def test_all_codes_are_listed(wane: Wane) -> None:
     assert [line.split()[0] for line in listed[1:]] == list(explanations())
 
 
-def test_the_list_says_what_each_code_means_in_one_sentence(wane: Wane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_states_what_each_code_means_in_one_sentence(wane: Wane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     listed = [line.rstrip() for line in wane("explain").out.splitlines()[1:]]
     assert [line for line in listed if not line.endswith(".")] == []

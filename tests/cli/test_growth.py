@@ -28,7 +28,7 @@ def remember(rows_a_day: int, last: int, days: int = 12, table: str = "inbox") -
                 snapshots.write(transaction.execute, known)
 
 
-def test_measuring_says_how_many(wane: Wane, filled: Database) -> None:
+def test_measuring_states_how_many(wane: Wane, filled: Database) -> None:
     assert wane("migrate").code == 0
     done = wane("growth", "snapshot")
     assert (done.code, done.out, done.err) == (0, "", "3 tables: 3 counted, 0 estimated\n")
@@ -85,7 +85,7 @@ def test_json_has_numbers_or_words(wane: Wane, filled: Database) -> None:
     assert wane("growth", "inbox", "--json").json == [found["inbox"]]
 
 
-def test_without_snapshots_it_says_what_to_do(wane: Wane, filled: Database) -> None:
+def test_without_snapshots_it_states_what_to_do(wane: Wane, filled: Database) -> None:
     assert wane("migrate").code == 0
     for words in (("growth",), ("growth", "inbox")):
         done = wane(*words)

@@ -26,7 +26,7 @@ def test_pressure_is_a_table_or_data(wane: Wane, filled: Database) -> None:
     ]
 
 
-def test_health_says_what_is_wrong_until_it_is_mended(wane: Wane, filled: Database) -> None:
+def test_health_states_what_is_wrong_until_it_is_repaired(wane: Wane, filled: Database) -> None:
     unhealthy = wane("health")
     assert unhealthy.code == 1
     assert "error not-migrated" in unhealthy.out

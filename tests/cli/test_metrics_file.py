@@ -80,7 +80,7 @@ def test_a_database_that_is_not_there_is_in_the_metrics_too(wane: Wane, ready: D
 
 
 @pytest.mark.parametrize("words", [("sweep",), ("prune", "inbox.failed")])
-def test_a_file_that_cannot_be_written_is_said_before_anything_leaves(
+def test_a_file_that_cannot_be_written_is_stated_before_anything_leaves(
     wane: Wane, ready: Database, words: tuple[str, ...]
 ) -> None:
     done = wane(*words, "--metrics-file", "nowhere/wane.prom")
@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_leaves(
 
 
 @pytest.mark.usefixtures("ready")
-def test_log_lines_go_to_stderr_as_asked(wane: Wane) -> None:
+def test_log_lines_go_to_stderr_as_requested(wane: Wane) -> None:
     done = wane("sweep", "--approve", "inbox.failed", "--log-level", "info", "--log-format", "json", "--json")
     assert done.code == 0
     reported = [json.loads(line) for line in done.err.splitlines()]
@@ -99,7 +99,7 @@ def test_log_lines_go_to_stderr_as_asked(wane: Wane) -> None:
 
 
 @pytest.mark.usefixtures("ready")
-def test_without_being_asked_only_warnings_are_logged(wane: Wane) -> None:
+def test_without_being_requested_only_warnings_are_logged(wane: Wane) -> None:
     done = wane("sweep", "--approve", "inbox.failed", "--rows", "1", "--json")
     [line] = done.err.splitlines()
     assert "level=warning event=tick.lifecycle_prune_budget_exhausted table=inbox rule=failed spent=rows" in line

@@ -43,7 +43,7 @@ with = ["note.inbox_id"]
     assert "rows due under 2 rules, and ≤ " in done.err
 
 
-def test_a_plan_says_what_apply_does_with_steps_that_were_not_counted(
+def test_a_plan_states_what_apply_does_with_steps_that_were_not_counted(
     wane: Wane, filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "wane apply" not in wane("plan", "--at", AT).out
@@ -55,7 +55,7 @@ def test_a_plan_says_what_apply_does_with_steps_that_were_not_counted(
     assert "could not be found out: `wane apply` refuses the plan" in wane("plan", "--at", AT).out
 
 
-def test_a_plan_says_what_ends_a_sweep_and_what_raises_it(wane: Wane, filled: Database, folder: Path) -> None:
+def test_a_plan_states_what_ends_a_sweep_and_what_raises_it(wane: Wane, filled: Database, folder: Path) -> None:
     contract = CONTRACT.replace('keep = "7d"\nwith', 'keep = "7d"\nbudget = {{ rows = 2 }}\nwith')
     write_contract(folder, filled.url, contract)
     done = wane("plan", "--at", AT)
@@ -95,7 +95,7 @@ def test_planning_changes_nothing(wane: Wane, filled: Database) -> None:
     assert filled.query("SELECT * FROM inbox ORDER BY id") == before
 
 
-def test_exit_code_three_says_that_rows_are_due(wane: Wane, filled: Database) -> None:
+def test_exit_code_three_states_that_rows_are_due(wane: Wane, filled: Database) -> None:
     assert wane("plan", "--at", AT).code == 0
     assert wane("plan", "--at", AT, "--exit-code").code == 3
     assert wane("plan", "--at", "2026-01-01T00:00:00Z", "--exit-code").code == 0

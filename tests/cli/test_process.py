@@ -159,7 +159,7 @@ MISSING = (
 WITHOUT = ("archive status", "archive restores", "plan", "check --cover")
 
 
-def test_without_the_libraries_of_the_archive_every_command_says_so(
+def test_without_the_libraries_of_the_archive_every_command_reports_it(
     sqlite_database: SqliteDatabase, folder: Path
 ) -> None:
     sqlite_database.execute("CREATE TABLE job (id integer PRIMARY KEY, at integer NOT NULL)")

@@ -62,7 +62,7 @@ def test_a_dry_run_takes_nothing_and_writes_nothing(wane: Wane, ready: Database)
 
 
 @pytest.mark.usefixtures("ready")
-def test_a_dry_run_says_how_much_the_limit_lets_leave(wane: Wane) -> None:
+def test_a_dry_run_states_how_much_the_limit_lets_leave(wane: Wane) -> None:
     words = ("prune", "inbox", "--state", "failed", "--older-than", CUTOFF, "--dry-run", "--limit")
     few = "3 rows of inbox due; at most 4 (--limit, followers included) would leave: nothing was changed\n"
     assert wane(*words, "4").out.startswith(few)
@@ -125,7 +125,7 @@ def test_a_sweep_takes_what_is_due_and_the_audit_reports_it(wane: Wane, ready: D
     assert wane("sweep", "--json").json["rules"][0]["rows"] == 0
 
 
-def test_a_sweep_that_is_off_takes_nothing_and_says_so(wane: Wane, ready: Database) -> None:
+def test_a_sweep_that_is_off_takes_nothing_and_reports_it(wane: Wane, ready: Database) -> None:
     assert wane("disable", "inbox", "--json").json["enabled"] is False
     done = wane("sweep", "--approve", "inbox.failed")
     assert done.code == 4

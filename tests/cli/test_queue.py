@@ -179,7 +179,7 @@ def test_wrong_usage_exits_two_and_wrong_values_exit_one(wane: Wane, ready: Data
     assert "exists with another key" in done.err
 
 
-def test_without_the_tables_it_says_how_to_get_them(wane: Wane, filled: Database) -> None:
+def test_without_the_tables_it_states_how_to_get_them(wane: Wane, filled: Database) -> None:
     for words in (("list",), ("enqueue", "k"), ("dead", "list"), ("notify",)):
         done = wane("queue", *words)
         assert (done.code, done.out) == (1, "")

@@ -150,17 +150,17 @@ def test_with_json_logs_every_line_is_json(wane: Wane, ready: Database) -> None:
     assert wane("sweep").out.startswith("rule"), "and text for people again"
 
 
-def test_a_run_says_which_window_it_waits_for(wane: Wane, ready: Database) -> None:
-    alone = ("run", "--workers", "0", "--max-runs", "1")
-    assert "waiting for" not in wane(*alone).err, "its first window begins at once"
+def test_a_run_states_which_window_it_waits_for(wane: Wane, ready: Database) -> None:
+    single = ("run", "--workers", "0", "--max-runs", "1")
+    assert "waiting for" not in wane(*single).err, "its first window begins at once"
     soon = datetime.now(UTC) + timedelta(seconds=1)
     value = soon if ready.store == "postgres" else soon.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     ready.execute(f"UPDATE {own(ready, 'schedule')} SET due_at = ?", (value,))
     shown = f"{soon:%Y-%m-%d %H:%M:%S} UTC (every 5m)"
-    assert f"waiting for tick: its next window begins at {shown}" in wane(*alone).err
+    assert f"waiting for tick: its next window begins at {shown}" in wane(*single).err
 
 
-def test_a_run_says_that_a_new_cron_scheduler_waits_for_its_first_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_states_that_a_new_cron_scheduler_waits_for_its_first_time(capsys: pytest.CaptureFixture[str]) -> None:
     first = datetime(2026, 11, 17, 3, 15, tzinfo=UTC)
     _print_awaited([SchedulerStatus("nightly", 86_400.0, "at 15 3 * * * UTC", None, first, 0.0)], 1)
     shown = "waiting for nightly: its next window begins at 2026-11-17 03:15:00 UTC (at 15 3 * * * UTC)"
@@ -178,7 +178,7 @@ def test_schedulers_and_workers_apart(wane: Wane, ready: Database) -> None:
     assert ids(ready) == [5, 6]
 
 
-def test_a_run_with_the_flag_off_says_so_and_takes_nothing(wane: Wane, ready: Database) -> None:
+def test_a_run_with_the_flag_off_reports_it_and_takes_nothing(wane: Wane, ready: Database) -> None:
     wane("disable")
     done = wane("run", "--max-runs", "1")
     assert done.code == 4

@@ -114,7 +114,7 @@ def walked(database: Database, folder: Path, wane: Wane) -> Wane:
     return wane
 
 
-def test_every_command_is_walked_or_said_to_be_elsewhere() -> None:
+def test_every_command_is_walked_or_stated_to_be_elsewhere() -> None:
     names = {" ".join(path) for path, _ in commands()}
     walked = {name for name in names if any(one == name or one.startswith(f"{name} ") for one in WALKED)}
     assert {name for name in names - walked if not name.startswith(SPARK)} == ELSEWHERE & names

@@ -37,7 +37,7 @@ keep = "30d"
 """
 
 
-def test_a_plan_without_a_rule_that_can_be_planned_says_so(wane: Wane, filled: Database, folder: Path) -> None:
+def test_a_plan_without_a_rule_that_can_be_planned_reports_it(wane: Wane, filled: Database, folder: Path) -> None:
     write_contract(folder, filled.url, CONTRACT.replace("received_at_ms", "recieved_at_ms"))
     done = wane("plan")
     assert (done.code, "missing-column" in done.out) == (1, True)
@@ -83,7 +83,7 @@ def test_pressure_names_the_index_that_its_times_need(wane: Wane, days: Database
     assert "no index" not in wane("pressure").err
 
 
-def test_the_audit_trail_lists_the_users_tables_and_says_what_it_leaves_out(wane: Wane, filled: Database) -> None:
+def test_the_audit_trail_lists_the_users_tables_and_states_what_it_leaves_out(wane: Wane, filled: Database) -> None:
     for words in (("migrate",), ("enable",), ("approve", "--yes")):
         wane(*words)
     assert wane("audit", "list", "--table", "inbox").code == 4
@@ -144,7 +144,7 @@ def test_init_checks_where_it_writes_before_it_connects(wane: Wane, folder: Path
     assert (done.code, "missing/wane.toml cannot be written" in done.err) == (2, True)
 
 
-def test_init_asks_for_no_key_of_a_table_with_one_row(wane: Wane, database: Database) -> None:
+def test_init_prompts_for_no_key_of_a_table_with_one_row(wane: Wane, database: Database) -> None:
     database.execute("CREATE TABLE version (number integer)")
     database.execute("INSERT INTO version VALUES (1)")
     text = wane("init", database.url, "--out", "-").out

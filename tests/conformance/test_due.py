@@ -509,7 +509,7 @@ def test_nothing_is_due_in_an_empty_table(database: Database) -> None:
         assert due(database, table, NOW).oldest is None
 
 
-def test_edges_and_count_are_of_the_due_rows_alone(database: Database) -> None:
+def test_edges_and_count_are_of_the_due_rows_only(database: Database) -> None:
     jobs(database, [(1, "done", 3), (2, "failed", 2), (3, "done", 1), (4, "live", 9), (5, "done", -1)])
     reported = due(database, one_rule("job", Age(MS, WEEK), when=["done", "failed"]), NOW)
     cutoff = NOW - WEEK
@@ -527,7 +527,7 @@ def test_a_cap_takes_the_oldest_beyond_it(database: Database) -> None:
         assert ids(database, one_rule("job", Cap(MS, most)), NOW) == expected
 
 
-def test_a_cap_counts_the_rows_of_its_own_states_alone(database: Database) -> None:
+def test_a_cap_counts_the_rows_of_its_own_states_only(database: Database) -> None:
     jobs(database, [(1, "done", 5), (2, "live", 4), (3, "done", 3), (4, "live", 2), (5, "done", 1), (6, None, 0)])
     assert ids(database, one_rule("job", Cap(MS, 3), when=["done"]), NOW) == []
     assert ids(database, one_rule("job", Cap(MS, 1), when=["done"]), NOW) == [1, 3]
@@ -701,7 +701,7 @@ def test_a_key_may_contain_the_time(database: Database, per: tuple[str, ...]) ->
     assert keys(database, one_rule("item", Cap(MS, 2, per)), NOW) == [(at(2), 9), (at(1), 1)]
 
 
-def test_a_key_may_be_the_time_alone(database: Database) -> None:
+def test_a_key_may_be_the_time_only(database: Database) -> None:
     database.script("CREATE TABLE item (happened bigint NOT NULL PRIMARY KEY)")
     database.executemany("INSERT INTO item VALUES (?)", [(at(1),), (at(2),), (at(-1),)])
     assert keys(database, one_rule("item", Age(MS, WEEK)), NOW) == [(at(2),), (at(1),)]

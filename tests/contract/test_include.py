@@ -69,17 +69,17 @@ def test_a_window_set_anew_stays_above_the_floor(tmp_path: Path) -> None:
     [("floor", 't = "1d"'), ("excused", 'x = { constant = "c" }'), ("archive", 't = { keep = "forever" }')],
 )
 def test_neighbours_may_not_both_declare(section: str, entry: str, tmp_path: Path) -> None:
-    said = f"[{section}]\n{entry}\n"
+    stated = f"[{section}]\n{entry}\n"
     wane = 'include = ["a.toml", "b.toml"]\n' + GOOD
     if section == "archive":
         wane += 'then = "archive"\n[archive]\nurl = "a"\n'
     name = entry.split()[0]
-    assert reported(read(tmp_path, wane=wane, a=said, b=said)) == (
+    assert reported(read(tmp_path, wane=wane, a=stated, b=stated)) == (
         f"error declared-twice: b.toml {section}.{name}: {name} is declared already in a.toml\n  fix: keep one of the two"
     )
 
 
-def test_a_table_in_two_neighbours_is_said_twice(tmp_path: Path) -> None:
+def test_a_table_in_two_neighbours_is_stated_twice(tmp_path: Path) -> None:
     assert reported(read(tmp_path, wane='include = ["a.toml", "b.toml"]\n', a=GOOD, b=GOOD)) == (
         "error declared-twice: b.toml table.t: t is declared already in a.toml\n  fix: keep one of the two"
     )

@@ -127,7 +127,7 @@ def test_followers_have_a_row_of_their_own_beside_the_row_they_refer_to(tmp_path
     assert found["e"].trigger == "the application; with t: s every 5m"
 
 
-def test_followers_say_what_their_live_rows_do(tmp_path: Path) -> None:
+def test_followers_state_what_their_live_rows_do(tmp_path: Path) -> None:
     runs = '[table.{}]\nscheduler = "s"\nwhy = "w"\ntime = "at"\nstate = "x"\nlive = ["on"]\nrule.r = {{ when = ["off"], keep = "7d" }}\n'
     toml = (
         GOOD

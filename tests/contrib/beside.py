@@ -51,7 +51,7 @@ class Server:
         self._answers: dict[int, dict[str, Any]] = {}
         self._requested = 0
 
-    def ask(self, call: str, **options: object) -> int:
+    def send(self, call: str, **options: object) -> int:
         """Begin a call."""
         self._requested += 1
         assert self._process.stdin is not None
@@ -65,20 +65,20 @@ class Server:
         while number not in self._answers:
             line = self._process.stdout.readline()
             assert line, "the server is gone"
-            said = json.loads(line)
-            if "number" in said:
-                self._answers[said["number"]] = said
+            received = json.loads(line)
+            if "number" in received:
+                self._answers[received["number"]] = received
         return self._answers.pop(number)
 
     def call(self, call: str, **options: object) -> Any:
         """What a call returns, if it succeeds."""
-        answer = self.answer(self.ask(call, **options))
+        answer = self.answer(self.send(call, **options))
         assert "error" not in answer, answer
         return answer["result"]
 
     def error(self, call: str, **options: object) -> tuple[str, str]:
         """The kind and the words of the error of a call that fails."""
-        answer = self.answer(self.ask(call, **options))
+        answer = self.answer(self.send(call, **options))
         assert "error" in answer, answer
         return answer["error"], answer["message"]
 

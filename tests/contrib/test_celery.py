@@ -47,7 +47,7 @@ def test_a_rule_that_fails_fails_the_task(app: Celery, sqlite_database: Database
         task.apply().get()
 
 
-def test_beat_runs_it_beside_what_the_application_schedules(app: Celery, tmp_path: Path) -> None:
+def test_heartbeat_runs_it_beside_what_the_application_schedules(app: Celery, tmp_path: Path) -> None:
     app.conf.beat_schedule = {"own": {"task": "own", "schedule": 60.0}}
     add_sweep(app, tmp_path / "wane.toml", every=timedelta(minutes=3), queue="maintenance")
     entries = Scheduler(app, lazy=False).schedule

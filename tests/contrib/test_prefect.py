@@ -67,13 +67,13 @@ def test_servers_share_a_database_and_lose_nothing_when_one_is_killed(database: 
         Server(tmp_path, WANE_PREFECT_URL=database.url) as other,
     ):
         before = one.call("read_wakeup_sequence", work_pool_id=pool)
-        waiting = one.ask("wait_for_wakeup", work_pool_id=pool, after=before, timeout=60)
+        waiting = one.send("wait_for_wakeup", work_pool_id=pool, after=before, timeout=60)
         first = other.call("enqueue", **message(pool))
         began = time.monotonic()
         assert one.answer(waiting)["result"] == {"work_pool_id": pool, "sequence": before + 1}
         assert time.monotonic() - began < 20
 
-        requested = [(server, server.ask("reserve", work_pool_id=pool)) for server in (one, other, one, other)]
+        requested = [(server, server.send("reserve", work_pool_id=pool)) for server in (one, other, one, other)]
         [taken] = [found for server, number in requested if (found := server.answer(number)["result"]) is not None]
         assert taken["message_id"] == first["message_id"]
         assert taken["target"] == {"flow_run": "🌒"}
@@ -108,6 +108,6 @@ def test_a_database_that_goes_down_is_reported_and_one_that_comes_back_is_used(t
             assert server.error("wait_for_wakeup", work_pool_id=pool, after=1, timeout=5)[0] == "Unreachable"
             postgres.start()
             assert server.call("reserve", work_pool_id=pool) is not None
-            waiting = server.ask("wait_for_wakeup", work_pool_id=pool, after=1, timeout=20)
+            waiting = server.send("wait_for_wakeup", work_pool_id=pool, after=1, timeout=20)
             server.call("wake_dispatchers", work_pool_id=pool)
             assert server.answer(waiting)["result"]["sequence"] == 2

@@ -64,9 +64,9 @@ class Launcher:
         self._log.write_text("")
         self._process.stdin.write(f"{seed} {target}\n")
         self._process.stdin.flush()
-        return int(self._hear())
+        return int(self._listen())
 
-    def _hear(self) -> str:
+    def _listen(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
@@ -79,7 +79,7 @@ class Launcher:
         while target not in ("-", self._last()) and time.monotonic() < deadline:
             time.sleep(0.002)
         self.kill(child)
-        assert self._hear() == f"{-signal.SIGKILL}\n", "it ended by itself"
+        assert self._listen() == f"{-signal.SIGKILL}\n", "it ended by itself"
         return self._last()
 
     def kill(self, child: int) -> None:
@@ -91,7 +91,7 @@ class Launcher:
     def finish(self, seed: int) -> None:
         """Let one archive until nothing is due."""
         self._start(seed, "finish")
-        assert self._hear() == "0\n"
+        assert self._listen() == "0\n"
 
     def close(self) -> None:
         self._process.kill()

@@ -151,7 +151,7 @@ def test_several_at_once_do_everything_once(sqlite_database: SqliteDatabase, tmp
             time.sleep(generator.uniform(1.0, 2.5))
             for launcher, child in zip(launchers, children, strict=True):
                 os.kill(child, signal.SIGKILL)
-                assert launcher._hear() == f"{-signal.SIGKILL}\n", "it ended by itself"
+                assert launcher._listen() == f"{-signal.SIGKILL}\n", "it ended by itself"
             books.balance(done=False)
         launchers[0].finish(SEED)
         books.balance(done=True)

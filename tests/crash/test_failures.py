@@ -205,7 +205,7 @@ def test_a_closed_keeper_stays_closed(postgres_database: PostgresDatabase, tmp_p
         keeper.prune("jobs", rule="done", limit=1)
 
 
-def test_a_callers_connection_that_drops_is_the_callers_loss_alone(
+def test_a_callers_connection_that_drops_is_the_callers_loss_only(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     create(postgres_database)
@@ -233,17 +233,17 @@ def test_a_server_that_goes_away_during_a_sweep_loses_nothing(
     world.fill(3_000)
     batches: list[Event] = []
 
-    def heard(event: Event) -> None:
+    def received(event: Event) -> None:
         if isinstance(event, BatchTaken):
             batches.append(event)
 
-    with open_keeper(durable_server.url, contract=tmp_path / "wane.toml", listener=heard) as keeper:
+    with open_keeper(durable_server.url, contract=tmp_path / "wane.toml", listener=received) as keeper:
         keeper.store.migrate()
         keeper.enable()
 
         def all_rules() -> list[Outcome]:
             slowly = Pace(target_seconds=1.0, duty=0.2, first_batch=20, least_batch=20, most_batch=20)
-            swept = Sweeper(keeper.store, keeper.contract, listener=heard, pace=slowly, unattended=False).sweep()
+            swept = Sweeper(keeper.store, keeper.contract, listener=received, pace=slowly, unattended=False).sweep()
             return [rule.outcome for rule in swept.rules]
 
         sweeping = Background(all_rules)

@@ -72,7 +72,7 @@ def test_a_bound_is_not_rounded_across_what_it_bounds() -> None:
     assert [round_bound(0.129, one, 2) for one in (EXACT, ESTIMATE, AT_LEAST, AT_MOST)] == [0.13, 0.13, 0.12, 0.13]
 
 
-def test_every_number_of_a_report_says_how_exact_it_is() -> None:
+def test_every_number_of_a_report_states_how_exact_it_is() -> None:
     assert stated("due", Count(3, AT_LEAST)) == {"due": 3, "due_exactness": "at least"}
     assert stated("share", Figure(0.5)) == {"share": 0.5, "share_exactness": "exact"}
     assert stated("due", None) == {"due": None, "due_exactness": None}

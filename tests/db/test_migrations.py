@@ -174,7 +174,7 @@ def test_a_new_migration_is_added_to_those_that_were_applied(database: Database)
     assert own_tables(database) == {"wane_migration", "wane_one", "wane_two", "wane_three"}
 
 
-def test_a_migration_that_fails_leaves_nothing_and_can_be_tried_again(database: Database) -> None:
+def test_a_migration_that_fails_leaves_nothing_and_can_be_retried(database: Database) -> None:
     with shipping(FIRST), opened(database) as store:
         store.migrate()
     with shipping(FIRST, BROKEN), opened(database) as store:
@@ -192,7 +192,7 @@ def test_the_first_migration_that_fails_leaves_an_untouched_database(database: D
     assert own_tables(database) == set()
 
 
-def test_a_database_that_was_left_with_its_list_alone_is_completed(database: Database) -> None:
+def test_a_database_that_was_left_with_its_list_only_is_completed(database: Database) -> None:
     if database.store == "sqlite":
         database.script("CREATE TABLE wane_migration (name TEXT PRIMARY KEY, applied_at TEXT NOT NULL)")
     else:

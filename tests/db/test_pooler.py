@@ -78,7 +78,7 @@ def test_a_sweep_leaves_nothing_in_a_session(pooled: PostgresDatabase, keeper: K
     assert pooled.query("SELECT count(*) FROM pg_proc WHERE proname LIKE 'wane_%'") == [(0,)]
 
 
-def test_a_watch_asks_instead_of_listening(pooled: PostgresDatabase, keeper: Keeper) -> None:
+def test_a_watch_polls_instead_of_listening(pooled: PostgresDatabase, keeper: Keeper) -> None:
     with closing(keeper.store.watch()) as watch:
         watch.wait(0.01)
         assert watch.read("SELECT 1", {}) == [(1,)]

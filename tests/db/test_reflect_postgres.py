@@ -91,7 +91,7 @@ def test_system_temporary_and_wanes_own_tables_are_left_out(postgres_database: P
     assert names(reflect(connection)) == ["wane_like"]
 
 
-def test_only_the_schemas_asked_for_are_reported_and_wanes_own_never(postgres_database: PostgresDatabase) -> None:
+def test_only_the_schemas_requested_are_reported_and_wanes_own_never(postgres_database: PostgresDatabase) -> None:
     script = f"""
         CREATE SCHEMA one; CREATE SCHEMA "Two, "; CREATE SCHEMA {OWN_SCHEMA};
         CREATE TABLE one.t (a int); CREATE TABLE "Two, ".t (a int); CREATE TABLE t (a int); CREATE TABLE {OWN_SCHEMA}.t (a int);
@@ -147,7 +147,7 @@ def test_a_hidden_table_that_refers_to_another_is_reported(extended: PostgresDat
     ]
 
 
-def test_a_table_in_another_schema_that_refers_to_one_asked_for_is_reported(
+def test_a_table_in_another_schema_that_refers_to_one_requested_is_reported(
     postgres_database: PostgresDatabase,
 ) -> None:
     script = "CREATE SCHEMA one; CREATE TABLE one.t (a int PRIMARY KEY); CREATE TABLE child (a int REFERENCES one.t)"
@@ -155,7 +155,7 @@ def test_a_table_in_another_schema_that_refers_to_one_asked_for_is_reported(
     assert [table.qualified for table in schema.tables] == [("one", "t"), ("public", "child")]
 
 
-def test_an_extensions_schema_is_reported_when_it_is_asked_for_but_not_the_extensions_own_tables(
+def test_an_extensions_schema_is_reported_when_it_is_requested_but_not_the_extensions_own_tables(
     extended: PostgresDatabase,
 ) -> None:
     assert names(seen(extended, schemas=("internals",))) == ["chunk"]
@@ -196,7 +196,7 @@ def test_every_kind_of_relation_is_reported_as_what_it_is(postgres_database: Pos
     }
 
 
-def test_a_partitions_root_is_named_also_when_its_schema_was_not_asked_for(postgres_database: PostgresDatabase) -> None:
+def test_a_partitions_root_is_named_also_when_its_schema_was_not_requested(postgres_database: PostgresDatabase) -> None:
     script = """
         CREATE SCHEMA parts;
         CREATE TABLE root (a int) PARTITION BY RANGE (a);
@@ -515,7 +515,7 @@ def test_a_composite_foreign_key_pairs_its_columns_in_its_own_order(postgres_dat
     )
 
 
-def test_a_foreign_key_into_a_schema_that_was_not_asked_for_is_reported_in_full(
+def test_a_foreign_key_into_a_schema_that_was_not_requested_is_reported_in_full(
     postgres_database: PostgresDatabase,
 ) -> None:
     script = """

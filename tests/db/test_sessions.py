@@ -156,7 +156,7 @@ def test_values_of_frequent_statements_come_back_as_those_of_the_first(store: Po
     assert often(store) == ["pg_catalog, pg_temp"] * 8
 
 
-def test_a_frequent_statement_runs_again_after_a_rollback(store: PostgresStore) -> None:
+def test_a_frequent_statement_is_repeated_after_a_rollback(store: PostgresStore) -> None:
     often(store)
     with pytest.raises(ZeroDivisionError), store.transaction():
         raise ZeroDivisionError

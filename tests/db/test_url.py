@@ -207,7 +207,7 @@ def test_no_password_is_shown_however_it_is_written(password: str) -> None:
             f"postgresql://user@127.0.0.1:1/db?password={written}",
             f"postgresql://user@127.0.0.1:1/db?sslmode=disable&sslpassword={written}",
         ):
-            shown = said_about(url)
+            shown = message_about(url)
             assert "user" in shown or "cannot be read" in shown
             for piece in {password, written}:
                 # A single sign stands everywhere; what counts is that it stands nowhere as a password.
@@ -215,18 +215,18 @@ def test_no_password_is_shown_however_it_is_written(password: str) -> None:
                     assert piece not in shown.replace(WRITE, "")
 
 
-def said_about(url: str) -> str:
+def message_about(url: str) -> str:
     """Everything that anybody could print about a URL, the driver's own words included."""
     try:
         resolved = resolve_url(url, environ={})
     except UrlError as problem:
         return "".join(traceback.format_exception(problem)) + repr(problem) + repr(StoreSettings(url=url))
-    said = [mask(url), repr(resolved), str(resolved), resolved.shown, repr(StoreSettings(url=url))]
+    message = [mask(url), repr(resolved), str(resolved), resolved.shown, repr(StoreSettings(url=url))]
     with pytest.raises(Unreachable) as caught:
         open_store(resolved)
     # The lines of a traceback quote this file, not the values in it.
-    said += ["".join(traceback.format_exception(caught.value)), repr(caught.value), str(caught.value)]
-    return "\n".join(said)
+    message += ["".join(traceback.format_exception(caught.value)), repr(caught.value), str(caught.value)]
+    return "\n".join(message)
 
 
 @pytest.mark.parametrize("password", [one for one in ODD if one != "${X"])

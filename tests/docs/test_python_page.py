@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_its_examples_print_what_they_say(
+def test_its_examples_print_what_they_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert EXAMPLES

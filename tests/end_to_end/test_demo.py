@@ -74,7 +74,7 @@ def test_it_walks_through_the_main_job(shown: tuple[Path, str]) -> None:
     assert "error" not in text.partition("What stayed")[0]
 
 
-def test_what_it_says_left_is_what_the_trail_and_the_tables_say(tmp_path: Path) -> None:
+def test_what_it_states_left_is_what_the_trail_and_the_tables_state(tmp_path: Path) -> None:
     reported = json.loads(demo(tmp_path, "--json", "--no-archive").stdout)
     with closing(sqlite3.connect(tmp_path / ".demo" / "state.db")) as connection:
         trail = connection.execute("SELECT counts FROM wane_audit WHERE kind = 'prune'").fetchall()
@@ -90,7 +90,7 @@ def test_what_it_says_left_is_what_the_trail_and_the_tables_say(tmp_path: Path) 
             assert reported["swept"][rule][rule.partition(".")[0]] == due, rule
 
 
-def test_what_it_says_of_every_trap_is_what_the_database_has_at_the_end(shown: tuple[Path, str]) -> None:
+def test_what_it_states_of_every_trap_is_what_the_database_has_at_the_end(shown: tuple[Path, str]) -> None:
     folder, text = shown
     stays = text.partition("What stayed, and why")[2]
     there = 0
@@ -135,7 +135,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_rule_is_folded(tmp_path: Path
     assert any(line.startswith("iu_auto_instantiate_event_log.old  ") for line in lines)
 
 
-def test_it_can_be_run_again_in_the_same_folder(tmp_path: Path) -> None:
+def test_it_can_be_rerun_in_the_same_folder(tmp_path: Path) -> None:
     first, second = demo(tmp_path, "--json", "--no-archive"), demo(tmp_path, "--json", "--no-archive")
     assert (first.returncode, second.returncode) == (0, 0)
     before, after = json.loads(first.stdout), json.loads(second.stdout)
@@ -180,7 +180,7 @@ def test_the_readme_has_the_true_numbers_of_the_demonstration() -> None:
     assert re.search(r"^demo:.*\n\t.*wane demo", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
-def test_what_it_says_was_archived_is_in_the_archive_and_what_came_back_is_not(shown: tuple[Path, str]) -> None:
+def test_what_it_states_was_archived_is_in_the_archive_and_what_came_back_is_not(shown: tuple[Path, str]) -> None:
     folder, _ = shown
     with closing(sqlite3.connect(folder / "state.db")) as connection:
         trail: Counter[str] = Counter()

@@ -153,7 +153,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
         load_fleet(tmp_path / "fleet.toml")
 
 
-def test_a_contract_with_mistakes_is_a_failure_of_its_member_alone(folder: Path) -> None:
+def test_a_contract_with_mistakes_is_a_failure_of_its_member_only(folder: Path) -> None:
     (folder / "tenants" / "ada" / "wane.toml").write_text("[tabel.event]\n")
     ada, bob = load(folder, '[member.tenant]\ncontract = "tenants/*/wane.toml"\n').members
     with pytest.raises(ContractError, match=r"ada/wane.toml: the contract has 1 mistake\n.*unknown section"):

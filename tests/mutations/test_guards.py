@@ -18,8 +18,8 @@ from races.racing import (
     NEW,
     OLD,
     Background,
-    Heard,
     Paused,
+    Received,
     audited,
     await_waiting,
     backend_of,
@@ -183,7 +183,7 @@ def test_the_fuse_stops_a_first_sweep_that_would_take_most_of_the_table(database
 # --- What may never leave -------------------------------------------------------------------------------------------
 
 
-def test_a_cap_leaves_exactly_as_many_as_it_says(database: Database, tmp_path: Path) -> None:
+def test_a_cap_leaves_exactly_as_many_as_it_states(database: Database, tmp_path: Path) -> None:
     database.execute("CREATE TABLE beats (id bigint PRIMARY KEY, seen_at bigint NOT NULL)")
     database.executemany("INSERT INTO beats VALUES (?, ?)", [(n, ms(OLD) + n) for n in range(1, 53)])
     with enabled_keeper(database, tmp_path, CAPPED) as keeper:
@@ -358,7 +358,7 @@ def test_a_guarded_row_stays(database: Database, tmp_path: Path) -> None:
     create(database)
     fill(database, 3)
     database.execute("INSERT INTO notes VALUES (1, 2, 'a')")
-    heard = Heard()
-    with enabled_keeper(database, tmp_path, GUARDED, heard) as keeper:
+    received = Received()
+    with enabled_keeper(database, tmp_path, GUARDED, received) as keeper:
         assert keeper.prune("jobs", rule="done", limit=5).rows == 2
         assert ids(database) == [2]

@@ -60,7 +60,7 @@ def test_only_metrics_are_served(exporter: Exporter) -> None:
     assert httpx.get(f"{exporter.url}?name=x").status_code == 200
 
 
-def test_a_port_in_use_is_an_error_that_says_so(metrics: Metrics, exporter: Exporter) -> None:
+def test_a_port_in_use_is_an_error_that_reports_it(metrics: Metrics, exporter: Exporter) -> None:
     with pytest.raises(MetricsError, match=rf"127.0.0.1 port {exporter.port}: the port is in use") as caught:
         metrics.serve(exporter.port)
     assert "another port" in caught.value.hint
@@ -98,7 +98,7 @@ def test_a_client_that_sends_no_request_blocks_no_other(exporter: Exporter) -> N
         assert httpx.get(exporter.url, timeout=5).status_code == 200
 
 
-def test_a_scrape_of_a_dead_database_succeeds_and_says_so(metrics: Metrics, exporter: Exporter) -> None:
+def test_a_scrape_of_a_dead_database_succeeds_and_reports_it(metrics: Metrics, exporter: Exporter) -> None:
     def nowhere() -> Store:
         raise Unreachable("gone")
 
@@ -114,10 +114,10 @@ def test_scrapes_at_the_same_time_get_the_same_answer(database: Database, metric
     with open_store(resolve_url(database.url)) as store, closing(metrics):
         metrics.watch(store.clone)
 
-        def ask() -> None:
+        def scrape() -> None:
             answers.append(series(httpx.get(exporter.url, timeout=30).text)[("wane_up", ())])
 
-        threads = [threading.Thread(target=ask) for _ in range(8)]
+        threads = [threading.Thread(target=scrape) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -114,7 +114,7 @@ def test_nothing_measured_is_reported_as_nothing(keeper: Keeper) -> None:
         assert one.as_json()["days_to"]["1000000"]["days"] == "n/a"
 
 
-def test_a_table_that_grows_says_when_it_will_be_too_large(keeper: Keeper) -> None:
+def test_a_table_that_grows_states_when_it_will_be_too_large(keeper: Keeper) -> None:
     remember(keeper, "events", *((day * DAY, 900_000 - day * 10_000) for day in range(20)))
     [one] = keeper.growth("events")
     assert one.rate is not None
@@ -305,23 +305,23 @@ def test_a_read_only_database_is_read_and_not_measured(keeper: Keeper, database:
 
 
 @pytest.mark.unmigrated
-def test_without_own_tables_it_says_what_to_run(database: Database) -> None:
+def test_without_own_tables_it_states_what_to_run(database: Database) -> None:
     with Keeper(loaded(TEXT), open_store(resolve_url(database.url))) as opened:
         for call in (opened.growth, opened.take_snapshots):
             with pytest.raises(NotMigrated, match="wane migrate"):
                 call()
 
 
-def test_what_takes_too_long_to_count_is_estimated_and_says_so(database: Database) -> None:
+def test_what_takes_too_long_to_count_is_estimated_and_reports_it(database: Database) -> None:
     database.script("CREATE TABLE events (id bigint PRIMARY KEY, at bigint); CREATE TABLE cache (id integer)")
-    database.execute(f"INSERT INTO events SELECT n, n FROM {numbers(60_000)}")
+    database.execute(f"INSERT INTO events SELECT n, n FROM {numbers(400_000)}")
     database.execute("ANALYZE events")
     contract: Contract = replace(loaded(TEXT), growth=GrowthSettings(count_within=timedelta(microseconds=1)))
     with Keeper(contract, open_store(resolve_url(database.url))) as keeper:
         keeper.migrate()
         [one] = [one for one in keeper.take_snapshots() if one.table.endswith("events")]
     assert not one.exact
-    assert one.rows == pytest.approx(60_000, rel=0.05)
+    assert one.rows == pytest.approx(400_000, rel=0.05)
     assert one.bytes is not None
 
 

@@ -35,7 +35,7 @@ from wane._schedule.own_tables import clean_own_tables
 from wane._schedule.sql import Alive, Timetable
 from wane._sqlfunctions import install
 
-ALONE = {name: one for name, one in CONDITIONS.items() if one[0] != "slow-reads"}
+SINGLE = {name: one for name, one in CONDITIONS.items() if one[0] != "slow-reads"}
 
 
 LIVE = {
@@ -65,8 +65,8 @@ def test_a_healthy_database_is_healthy(database: Database) -> None:
         assert json.dumps(health.as_dict(), default=str)
 
 
-@pytest.mark.parametrize("make", ALONE, ids=lambda one: one.__name__)
-def test_each_condition_is_reported_alone(database: Database, make: Callable[[World], None]) -> None:
+@pytest.mark.parametrize("make", SINGLE, ids=lambda one: one.__name__)
+def test_each_condition_is_reported_by_itself(database: Database, make: Callable[[World], None]) -> None:
     with healthy(database) as world:
         if database.store == "postgres":
             install(world.keeper)
@@ -236,7 +236,7 @@ def test_every_table_has_a_size_once_it_was_measured(database: Database) -> None
         assert all(one.bytes for one in world.keeper.health().tables)
 
 
-def test_what_was_measured_long_ago_says_nothing_of_today(database: Database) -> None:
+def test_what_was_measured_long_ago_states_nothing_of_today(database: Database) -> None:
     with healthy(database) as world:
         world.measure("job", 240.0, days=3)
         assert world.table("job").growth_per_day is None

@@ -90,7 +90,7 @@ def test_a_spent_budget_is_logged(database: Database, caplog: pytest.LogCaptureF
     ]
 
 
-def test_a_failure_is_logged_on_one_line_whatever_it_says(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_on_one_line_whatever_it_states(caplog: pytest.LogCaptureFixture) -> None:
     log_event(RuleFailed("outbox", "outbox", "old", "outbox", 'it said "no"\nand = left\\'))
     [(level, text)] = lines(caplog)
     assert level == logging.ERROR
@@ -211,7 +211,7 @@ class TestLines:
             err,
         )
 
-    def test_configuring_again_replaces_the_settings(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_second_configuration_replaces_the_settings(self, capsys: pytest.CaptureFixture[str]) -> None:
         configure_logging("debug", "json")
         configure_logging("warning", "text")
         log_event(HeartbeatWritten("host:1", "worker", "idle"))

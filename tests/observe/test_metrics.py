@@ -201,7 +201,7 @@ def fill(database: Database) -> None:
 def test_a_sweep_counts_each_committed_batch_and_followers_by_their_own_name(database: Database, pace: Pace) -> None:
     """With pauses, a batch is counted before the next one begins; without, one call may commit several before that."""
     fill(database)
-    heard: list[float] = []
+    received: list[float] = []
     taken = 0
     with counting(database) as (opened, metrics):
         inner = opened.keeper._listener
@@ -213,7 +213,7 @@ def test_a_sweep_counts_each_committed_batch_and_followers_by_their_own_name(dat
                 taken += event.counts["job"]
                 [(left,)] = database.query("SELECT count(*) FROM job WHERE state = 'done'")
                 gone = of(metrics.text(), "lifecycle_prune_rows_total")[("tick", "job.old")]
-                heard.append(gone)
+                received.append(gone)
                 assert gone == taken
                 assert gone <= 25 - left, "counted before its commit"
                 assert gone == 25 - left or not pace.pauses
@@ -222,9 +222,9 @@ def test_a_sweep_counts_each_committed_batch_and_followers_by_their_own_name(dat
         opened.keeper._listener = listener
         opened.keeper.sweep("job.old", approve=["job.old"], pace=pace)
         text = metrics.text()
-    assert len(heard) > 2
+    assert len(received) > 2
     assert of(text, "lifecycle_prune_rows_total") == {("tick", "job.old"): 25.0, ("tick", "note"): 7.0}
-    assert of(text, "wane_batch_seconds_count")[("old", "tick", "job")] == len(heard)
+    assert of(text, "wane_batch_seconds_count")[("old", "tick", "job")] == len(received)
     assert of(text, "wane_sweep_seconds_count")[("old", "tick", "job")] == 1.0
     assert of(text, "wane_sweeps_total")[("done", "old", "tick", "job")] == 1.0
     assert of(text, "wane_sweep_done_timestamp_seconds") == {
@@ -355,7 +355,7 @@ def test_each_event_counts(event: Event, name: str, labels: tuple[str, ...], val
     assert {key: number for key, number in after.items() if number} == {} or name == "lifecycle_prune_rows_total"
 
 
-def test_a_sweep_that_was_off_says_nothing_about_durations_and_a_beat_counts_nothing() -> None:
+def test_a_sweep_that_was_off_states_nothing_about_durations_and_a_heartbeat_counts_nothing() -> None:
     metrics = Metrics(CONTRACT)
     metrics(RuleSwept("tick", "job", "old", "job.old", "prune", {}, 0, 0.0, "off"))
     assert set(of(metrics.text(), "wane_sweep_seconds_count").values()) == {0.0}
@@ -384,7 +384,7 @@ def test_a_text_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444, "the node exporter is another user"
 
 
-def test_a_text_file_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_text_file_that_cannot_be_written_reports_it_and_leaves_nothing(tmp_path: Path) -> None:
     metrics = Metrics(CONTRACT)
     with pytest.raises(MetricsError, match="No such file or directory"):
         metrics.write_textfile(tmp_path / "nowhere" / "wane.prom")
@@ -407,7 +407,7 @@ def test_names_of_tables_may_have_any_letters() -> None:
     assert ("tick", f"{odd.name}.old") in of(metrics.text(), "lifecycle_prune_rows_total")
 
 
-def test_without_the_client_an_error_says_what_to_install() -> None:
+def test_without_the_client_an_error_states_what_to_install() -> None:
     code = (
         "import sys; sys.modules['prometheus_client'] = None\n"
         "import wane, wane._cli, wane.observe._logs\n"

@@ -103,7 +103,7 @@ def test_every_event_is_there_with_what_it_has(event: type) -> None:
     assert [name for name in event.__dataclass_fields__ if f"`{name}`" not in line] == []  # type: ignore[attr-defined]
 
 
-def test_its_example_prints_what_it_says(
+def test_its_example_prints_what_it_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = shop(tmp_path)

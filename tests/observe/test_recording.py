@@ -182,7 +182,7 @@ def test_the_interval_is_a_setting(postgres_database: PostgresDatabase) -> None:
         assert not requested(postgres_database)["healthy"]
 
 
-def test_a_reader_of_sql_needs_rights_on_the_report_alone(postgres_database: PostgresDatabase) -> None:
+def test_a_reader_of_sql_needs_rights_on_the_report_only(postgres_database: PostgresDatabase) -> None:
     with healthy(postgres_database) as world:
         insert(postgres_database, "job", "id, state, at_ms", (900, "done", ago(1)))
         install(world.keeper)

@@ -145,7 +145,7 @@ def test_a_database_that_was_not_migrated_is_read_all_the_same(database: Databas
     assert of(text, "wane_queue_messages") == {}
 
 
-def test_a_rule_that_does_not_fit_is_left_out_and_said_so(database: Database, store: Store) -> None:
+def test_a_rule_that_does_not_fit_is_left_out_and_reported_it(database: Database, store: Store) -> None:
     jobs(database, (1, "done", ago(9)))
     text = scraped(store, Contract(None, (table("job"), table("nothing"))))
     assert of(text, "wane_backlog_rows") == {("old", "tick", "job"): 1.0}
@@ -239,7 +239,7 @@ def collected(scrape: DatabaseScrape) -> dict[str, float]:
     return {sample.name: sample.value for family in scrape.collect() for sample in family.samples}
 
 
-def test_a_dead_database_says_so_and_is_found_again(
+def test_a_dead_database_reports_it_and_is_found(
     sqlite_database: SqliteDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="wane")
@@ -265,7 +265,7 @@ def test_a_dead_database_says_so_and_is_found_again(
         assert collected(scrape)["wane_up"] == 1.0
 
 
-def test_a_server_that_went_away_says_so_and_is_found_again(database: Database) -> None:
+def test_a_server_that_went_away_reports_it_and_is_found(database: Database) -> None:
     now = 0.0
     store = open_store(resolve_url(database.url))
     opened: list[Store] = []

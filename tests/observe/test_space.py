@@ -143,7 +143,7 @@ def test_a_read_only_database_is_measured(keeper: Keeper, database: Database) ->
 
 
 @pytest.mark.unmigrated
-def test_without_own_tables_it_says_what_to_run(database: Database) -> None:
+def test_without_own_tables_it_states_what_to_run(database: Database) -> None:
     with Keeper(loaded(TEXT), open_store(resolve_url(database.url))) as opened, pytest.raises(NotMigrated):
         opened.space()
 
@@ -281,7 +281,7 @@ def test_no_more_pages_than_the_budget_allows(sqlite_database: SqliteDatabase) -
         assert (done.pages, done.left_pages, done.ended) == (37, before - 37, "pages")
 
 
-def test_no_more_time_than_the_budget_allows_and_a_stop_is_heard(sqlite_database: SqliteDatabase) -> None:
+def test_no_more_time_than_the_budget_allows_and_a_stop_is_received(sqlite_database: SqliteDatabase) -> None:
     holed(sqlite_database)
     with migrated_keeper(sqlite_database) as keeper:
         small = replace(FAST, first_batch=1, least_batch=1, most_batch=1)

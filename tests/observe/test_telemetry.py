@@ -36,7 +36,7 @@ class Sent:
         self.listeners = [Telemetry(contract, tracer_provider=self.tracers, meter_provider=self.meters)]
         return self.listeners[0]
 
-    def hear(self, event: Event) -> None:
+    def listen(self, event: Event) -> None:
         for one in self.listeners:
             one(event)
 
@@ -53,7 +53,7 @@ class Sent:
 @contextmanager
 def sending(database: Database) -> Iterator[tuple[Sent, Keeping]]:
     sent = Sent()
-    with keeping(database, listener=sent.hear) as opened, closing(sent.of(opened.keeper.contract)):
+    with keeping(database, listener=sent.listen) as opened, closing(sent.of(opened.keeper.contract)):
         yield sent, opened
 
 
@@ -114,7 +114,7 @@ def test_steps_that_have_ended_are_spans_as_long_as_they_took() -> None:
         TickFailed("tick", "no connection"),
         WorkFailed("tick", "sweep", "lease lost"),
     ):
-        sent.hear(event)
+        sent.listen(event)
     found = [(one.name, _seconds(one), one.status.description) for one in sent.spans()]
     assert found == [
         ("wane.archive.written", 2.0, None),

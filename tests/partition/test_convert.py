@@ -158,7 +158,7 @@ def test_interrupted_anywhere_it_goes_on_or_is_taken_back(
     assert rows(postgres_database) == was
 
 
-def test_an_index_that_was_left_half_built_is_built_again(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_an_index_that_was_left_half_built_is_rebuilt(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(PLAIN)
     # A concurrent build waits for transactions that hold an older snapshot of the table.
     older = postgres_database.connect()

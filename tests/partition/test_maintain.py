@@ -108,7 +108,7 @@ def test_too_many_rows_beyond_every_month_are_reported_and_stay(
     assert postgres_database.query("SELECT count(*) FROM event_p_after") == [(0,)]
 
 
-def test_an_end_without_a_partition_is_mended(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_an_end_without_a_partition_is_repaired(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(PLAIN)
     with keeping(postgres_database, tmp_path) as keeper:
         keeper.partition.convert("event", accept=True)

@@ -29,7 +29,7 @@ def test_months_follow_each_other_over_the_year() -> None:
         (Time("at", zone="Asia/Tokyo"), "2026-12-01 00:00:00", datetime(2026, 11, 30, 15, tzinfo=UTC)),
     ],
 )
-def test_a_month_begins_where_its_column_says(time: Time, literal: str, begins: datetime) -> None:
+def test_a_month_begins_where_its_column_states(time: Time, literal: str, begins: datetime) -> None:
     calendar = Calendar(time)
     assert calendar.literal(Month(2026, 12)) == literal
     assert calendar.begins(Month(2026, 12)) == begins

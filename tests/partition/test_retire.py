@@ -310,7 +310,7 @@ def test_the_table_of_before_is_not_touched_when_the_month_behind_it_leaves(
         assert outcomes(keeper.partition.retire("event")) == {old: "stays"}, "nothing is left to take off"
 
 
-def test_an_empty_month_between_others_is_not_taken_off_again_and_again(
+def test_an_empty_month_between_others_is_not_taken_off_repeatedly(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     postgres_database.script(SCHEMA)
@@ -331,7 +331,7 @@ def test_an_empty_month_between_others_is_not_taken_off_again_and_again(
 
 
 @pytest.mark.parametrize("reason", ["held", "live", "guard", "table", "follower"])
-def test_a_month_with_one_row_that_must_stay_is_not_retired_and_says_why(
+def test_a_month_with_one_row_that_must_stay_is_not_retired_and_states_why(
     postgres_database: PostgresDatabase, tmp_path: Path, reason: str
 ) -> None:
     postgres_database.script(SCHEMA)
@@ -583,7 +583,7 @@ def test_a_month_that_keeps_others_from_being_deleted_lets_them(
         postgres_database.execute("DELETE FROM customer")  # What is aside refers to it no longer.
 
 
-def test_going_back_asks_about_quarantined_months(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_going_back_prompts_about_quarantined_months(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     """A plain table could not take them back, and nobody would drop them: they would be forgotten."""
     postgres_database.script(SCHEMA)
     postgres_database.script(
@@ -599,7 +599,7 @@ def test_going_back_asks_about_quarantined_months(postgres_database: PostgresDat
         with pytest.raises(PartitionError, match="could not be put back into a plain table"):
             keeper.partition.undo("event")
         assert gone
-        assert len(partitions(postgres_database, "event_read")) > 3, "its follower was left alone, too"
+        assert len(partitions(postgres_database, "event_read")) > 3, "its follower was left without_follower, too"
         keeper.partition.undo("event", reattach=True, pace=FAST)
         assert rows(postgres_database) == before
         assert partitions(postgres_database) == []
@@ -633,9 +633,9 @@ def test_followers_that_are_not_partitioned_leave_stretch_by_stretch(
         " unnest(ARRAY['a', 'b']) AS r WHERE id % 7 <> 0"
     )
     monkeypatch.setattr("wane._partition.sql_retire._STRETCH", 60)
-    alone = RULES.replace('with = [{ table = "event_read", time = "read_at" }]', "")
+    without_follower = RULES.replace('with = [{ table = "event_read", time = "read_at" }]', "")
     pace = Pace(target_seconds=1.0, duty=1.0, first_batch=50, least_batch=50, most_batch=50)
-    with keeping(postgres_database, tmp_path, alone) as keeper:
+    with keeping(postgres_database, tmp_path, without_follower) as keeper:
         keeper.partition.convert("event", accept=True)
         keeper.partition.split("event", pace=FAST)
         keeper.enable()
@@ -680,7 +680,7 @@ def test_a_flag_that_closes_stops_it_at_the_next_batch_of_followers(
 def test_it_goes_on_with_smaller_batches_if_others_hold_locks(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[Event] = []
+    received: list[Event] = []
     sizes: list[int] = []
     taken = PostgresPartitions.take_along
 
@@ -692,11 +692,11 @@ def test_it_goes_on_with_smaller_batches_if_others_hold_locks(
 
     monkeypatch.setattr(PostgresPartitions, "take_along", locked_once)
     postgres_database.script(SCHEMA)
-    with keeping(postgres_database, tmp_path, RULES, heard.append) as keeper:
+    with keeping(postgres_database, tmp_path, RULES, received.append) as keeper:
         aged(postgres_database, keeper)
         assert keeper.partition.retire("event", pace=FAST)[0].outcome == "quarantined"
     assert sizes[1] == sizes[0] // 2
-    assert [one.table for one in heard if isinstance(one, SlowedDown)] == ["event"]
+    assert [one.table for one in received if isinstance(one, SlowedDown)] == ["event"]
 
 
 def test_it_stops_between_two_batches_of_followers_and_goes_on(

@@ -925,10 +925,10 @@ def check(database: Database) -> None:
 
         @settings(suppress_health_check=list(HealthCheck))
         @given(example=examples(database.store))
-        def due_is_what_the_oracle_says(example: Example) -> None:
+        def due_is_what_the_oracle_finds(example: Example) -> None:
             bench.run(example)
 
-        due_is_what_the_oracle_says()
+        due_is_what_the_oracle_finds()
 
 
 @pytest.mark.timeout(0)

@@ -104,12 +104,12 @@ def check(database: Database, examples: int) -> None:
             if drawn["off"] == "job":
                 keeper.disable("job")
             before = {name: opened.ids(name) for name in TABLES}
-            said = {(name, key): keeper.why(name, key) for name in TABLES for key in before[name]}
+            stated = {(name, key): keeper.why(name, key) for name in TABLES for key in before[name]}
             keeper.sweep()
-            for (name, key), why in said.items():
+            for (name, key), why in stated.items():
                 gone = key not in opened.ids(name)
                 assert gone == (why.verdict is RowVerdict.DUE), why
-            for name, key in said:
+            for name, key in stated:
                 if key not in opened.ids(name):
                     assert keeper.why(name, key).verdict is RowVerdict.GONE
 
@@ -117,5 +117,5 @@ def check(database: Database, examples: int) -> None:
 
 
 @pytest.mark.timeout(0)
-def test_why_says_what_the_next_sweep_does(database: Database) -> None:
+def test_why_states_what_the_next_sweep_does(database: Database) -> None:
     check(database, int(os.environ.get(EXAMPLES_VARIABLE, "10")))

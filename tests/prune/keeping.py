@@ -169,7 +169,7 @@ def keeping(
     )
     events: list[Event] = []
 
-    def hear(event: Event) -> None:
+    def listen(event: Event) -> None:
         events.append(event)
         if listener is not None:
             listener(event)
@@ -177,7 +177,7 @@ def keeping(
     with open_store(resolve_url(database.url)) as store:
         if migrate:
             store.migrate()
-        yield Keeping(database, Keeper(contract, store, actor="tester", listener=hear), events)
+        yield Keeping(database, Keeper(contract, store, actor="tester", listener=listen), events)
 
 
 def insert(database: Database, name: str, columns: str, *rows: Sequence[object]) -> None:

@@ -163,12 +163,12 @@ def test_a_plan_needs_no_approval_but_an_open_gate(database: Database, tmp_path:
         assert opened.keeper.apply(plan, pace=FAST).rules[0].rows == 1_200
 
 
-def saying(plan: Plan, due: Count | None) -> Plan:
+def stating(plan: Plan, due: Count | None) -> Plan:
     return replace(plan, steps=tuple(replace(step, due=due) for step in plan.steps))
 
 
 @pytest.mark.parametrize("exactness", list(Exactness))
-def test_no_more_rows_leave_than_the_plan_says_however_it_was_counted(
+def test_no_more_rows_leave_than_the_plan_states_however_it_was_counted(
     database: Database, tmp_path: Path, exactness: Exactness
 ) -> None:
     jobs(database, *[(n, "done", ago(30)) for n in range(5)])
@@ -177,7 +177,7 @@ def test_no_more_rows_leave_than_the_plan_says_however_it_was_counted(
         with pytest.raises(
             PlanError, match=r"job.old: the plan says 4 rows.*, and at least 5 are due by it now"
         ) as reported:
-            opened.keeper.apply(saying(plan, Count(4, exactness)), pace=SMALL)
+            opened.keeper.apply(stating(plan, Count(4, exactness)), pace=SMALL)
         assert ("--seconds" in reported.value.hint) == (exactness is not Exactness.EXACT)
         assert (opened.trail(), len(opened.ids())) == ([], 5)
 
@@ -186,25 +186,27 @@ def test_no_more_rows_leave_than_the_plan_says_however_it_was_counted(
                 jobs(database, *[(n, "done", ago(20)) for n in range(10, 20)], create=False)
 
         with keeping(database, listener=insert_once) as busy:
-            assert busy.keeper.apply(saying(plan, Count(6, exactness)), pace=SMALL).rules[0].rows == 6
+            assert busy.keeper.apply(stating(plan, Count(6, exactness)), pace=SMALL).rules[0].rows == 6
         assert len(opened.ids()) == 9
 
 
-def test_a_step_that_says_no_number_is_refused(database: Database, tmp_path: Path) -> None:
+def test_a_step_that_states_no_number_is_refused(database: Database, tmp_path: Path) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as opened:
-        refused(opened, saying(planned(opened, tmp_path), None), "job.old: the plan does not say how many rows are due")
+        refused(
+            opened, stating(planned(opened, tmp_path), None), "job.old: the plan does not say how many rows are due"
+        )
 
 
 @pytest.mark.parametrize("exactness", list(Exactness))
-def test_a_step_that_cannot_be_counted_again_in_time_is_refused(
+def test_a_step_that_cannot_be_recounted_in_time_is_refused(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exactness: Exactness
 ) -> None:
     jobs(database)
     database.execute(f"INSERT INTO job (id, state, at_ms) SELECT n, 'done', {ago(30)} + n FROM {numbers(50_000)}")
     monkeypatch.setattr("wane._prune.apply.COUNT_SECONDS", 0.0)
     with keeping(database) as opened:
-        plan = saying(planned(opened, tmp_path), Count(50_000, exactness))
+        plan = stating(planned(opened, tmp_path), Count(50_000, exactness))
         with pytest.raises(PlanError, match="did not finish in 0 seconds") as reported:
             opened.keeper.apply(plan, pace=FAST)
         assert "wane sweep job.old --approve job.old" in reported.value.hint

@@ -35,7 +35,7 @@ def test_no_states_at_all_are_a_value_error(states: Any) -> None:
     assert isinstance(caught.value, ValueError)
 
 
-def test_states_said_twice_count_once() -> None:
+def test_states_stated_twice_count_once() -> None:
     assert require_states(["a", "b", "a"]) == ("a", "b")
     assert require_states({1}) == (1,)
 

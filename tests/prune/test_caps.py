@@ -59,7 +59,7 @@ def test_rows_without_a_timestamp_have_no_rank_and_stay(database: Database) -> N
         assert opened.ids() == [0, 1, 10, 11]
 
 
-def test_a_cap_counts_the_rows_of_its_own_states_alone(database: Database) -> None:
+def test_a_cap_counts_the_rows_of_its_own_states_only(database: Database) -> None:
     """Newer rows of another state do not count, so the newest four of the rule's own stay."""
     jobs(database, *[(n, "done", ago(20 + n)) for n in range(10)], *[(n, "live", ago(n)) for n in range(10, 16)])
     declared = table("job", rule("cap", Cap(AT, 4), when=["done"]), live=["live"])
@@ -81,7 +81,7 @@ def test_a_cap_of_several_states_counts_them_together(database: Database) -> Non
 
 
 @pytest.mark.parametrize("tenants", [("a", None, "b"), ("a", "A", "")])
-def test_every_scope_counts_the_rows_of_the_rules_states_alone(
+def test_every_scope_counts_the_rows_of_the_rules_states_only(
     database: Database, tenants: tuple[str | None, ...]
 ) -> None:
     jobs(database)
@@ -155,7 +155,7 @@ def test_a_limit_holds_over_all_scopes(database: Database) -> None:
         assert left(database) == {"a": 2, "b": 2, "c": 2}
 
 
-def test_one_scope_can_be_pruned_alone(database: Database) -> None:
+def test_one_scope_can_be_pruned_by_itself(database: Database) -> None:
     scoped(database, "a", "b", None)
     with keeping(database, capped(2, "tenant")) as opened:
         assert opened.keeper.prune("job", rule="cap", limit=2, scope={"tenant": "b"}).rows == 2
@@ -303,7 +303,7 @@ def test_rows_that_others_delete_during_a_sweep_are_not_missing_from_the_cap(
     scoped(database, "a", rows=30)
     batches = []
 
-    def hear(event: Event) -> None:
+    def listen(event: Event) -> None:
         if isinstance(event, BatchTaken):
             batches.append(event)
             if len(batches) == 2 and through == "another connection":
@@ -314,7 +314,7 @@ def test_rows_that_others_delete_during_a_sweep_are_not_missing_from_the_cap(
                     schema = "public." if transaction.kind == "postgres" else ""
                     transaction.execute(f"DELETE FROM {schema}job WHERE id < 3", {})
 
-    with keeping(database, capped(5, *per), listener=hear) as opened:
+    with keeping(database, capped(5, *per), listener=listen) as opened:
         opened.keeper.enable()
         [swept] = opened.keeper.sweep(pace=SMALL).rules
         assert (swept.outcome, swept.rows) == ("done", 22)
@@ -322,7 +322,7 @@ def test_rows_that_others_delete_during_a_sweep_are_not_missing_from_the_cap(
 
 
 @pytest.mark.parametrize("per", [(), ("tenant",)], ids=["table", "scope"])
-def test_a_sweep_alone_finds_the_edge_of_a_cap_once(
+def test_a_single_sweep_finds_the_edge_of_a_cap_once(
     sqlite_database: SqliteDatabase, per: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scoped(sqlite_database, "a", rows=30)

@@ -105,7 +105,7 @@ def test_sqlite_texts_in_a_column_of_numbers_stay_and_do_not_count(sqlite_databa
         assert opened.ids() == [2, 3, "a", "b", b"c"]
 
 
-def test_such_a_table_has_no_age_and_its_pressure_says_what_is_due(database: Database) -> None:
+def test_such_a_table_has_no_age_and_its_pressure_states_what_is_due(database: Database) -> None:
     keyed(database, *range(10))
     with keeping(database, capped(4)) as opened:
         [step] = opened.keeper.plan().steps

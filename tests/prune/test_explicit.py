@@ -210,7 +210,7 @@ def test_a_table_without_states_needs_none(database: Database) -> None:
         assert opened.trail()[0].inputs == {"states": [], "older_than": timestamp(ago(2)).isoformat(), "limit": 10}
 
 
-def test_a_table_with_states_asks_which(database: Database) -> None:
+def test_a_table_with_states_prompts_for_them(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as opened:
         with pytest.raises(
@@ -238,7 +238,7 @@ def append_only() -> Table:
     return table("job", rule(), append_only=True, scheduler=None)
 
 
-def test_an_append_only_table_loses_rows_by_explicit_calls_alone(database: Database) -> None:
+def test_an_append_only_table_loses_rows_by_explicit_calls_only(database: Database) -> None:
     jobs(database, (1, "done", ago(30)), (2, "done", ago(20)))
     with keeping(database, append_only()) as opened:
         opened.keeper.enable()

@@ -90,7 +90,7 @@ def test_later_rules_are_not_begun(database: Database) -> None:
         assert opened.ids() == [2, 3]
 
 
-def test_it_is_asked_in_every_batch_after_the_flags_and_before_anything_is_taken(database: Database) -> None:
+def test_it_is_checked_in_every_batch_after_the_flags_and_before_anything_is_taken(database: Database) -> None:
     fill(database)
     seen: list[int] = []
 

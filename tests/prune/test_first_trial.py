@@ -60,7 +60,7 @@ def test_a_plan_carries_what_every_prune_would_refuse(database: Database) -> Non
         assert [step.due.rows for step in plan.steps if step.due is not None] == [1]
 
 
-def test_rows_left_because_others_have_locked_them_are_said_to_be(postgres_database: PostgresDatabase) -> None:
+def test_rows_left_because_others_have_locked_them_are_stated_to_be(postgres_database: PostgresDatabase) -> None:
     jobs(postgres_database, (1, "done", ago(30)), (2, "done", ago(20)))
     with keeping(postgres_database) as opened, postgres_database.connect() as other:
         with other.transaction():

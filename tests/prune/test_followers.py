@@ -49,7 +49,7 @@ def test_followers_leave_with_their_row_and_are_counted(database: Database, fore
         assert opened.trail()[0].counts == {"job": 2, "note": 3}
 
 
-def test_a_row_without_followers_is_counted_alone(database: Database) -> None:
+def test_a_row_without_followers_is_counted_by_itself(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     notes(database, (1, 2, "x"))
     with keeping(database, followed()) as opened:
@@ -209,12 +209,12 @@ def test_whatever_the_batch_a_sweep_takes_all_with_their_followers_and_no_batch_
     insert(database, "page", "id, note_id", *[(n * 3 + k, n) for n in (20, 50, 51, 900) for k in range(2)])
     batches: list[int] = []
 
-    def hear(event: Event) -> None:
+    def listen(event: Event) -> None:
         if isinstance(event, BatchTaken):
             batches.append(sum(event.counts.values()))
 
     pace = Pace(target_seconds=10.0, duty=1.0, first_batch=size, least_batch=size, most_batch=size)
-    with keeping(database, followed(follower("note.job_id", follower("page.note_id"))), listener=hear) as opened:
+    with keeping(database, followed(follower("note.job_id", follower("page.note_id"))), listener=listen) as opened:
         opened.keeper.enable()
         [swept] = opened.keeper.sweep(pace=pace).rules
         assert (swept.outcome, swept.counts) == ("done", {"job": 12, "note": 22, "page": 6})
@@ -383,7 +383,7 @@ def test_a_reference_is_compared_as_the_parent_compares(
         assert counted.rows == (2 if parent else 1)
 
 
-def test_a_key_that_is_unique_by_its_bytes_alone_is_refused(sqlite_database: SqliteDatabase) -> None:
+def test_a_key_that_is_unique_by_its_bytes_only_is_refused(sqlite_database: SqliteDatabase) -> None:
     """`a` and `A` are two rows of the index and one row of every comparison."""
     sqlite_database.script("""
         CREATE TABLE job (id TEXT COLLATE NOCASE NOT NULL, state TEXT, at_ms INTEGER);

@@ -108,7 +108,7 @@ def test_wane_keeps_quiet_about_its_own_tables(keeper: Keeper, reported: list[Ev
     assert names(reported) == []
 
 
-def test_the_contract_says_it_in_words() -> None:
+def test_the_contract_states_it_in_words() -> None:
     assert loaded(TEXT).events == EventSettings()
     assert loaded(f'{TEXT}\n[events]\nhard_deleted = ["parts", "public.x"]\narchived = false').events == EventSettings(
         ("parts", "public.x"), archived=False

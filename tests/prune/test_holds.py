@@ -252,7 +252,7 @@ def test_several_holds_on_one_row_all_have_to_go(database: Database) -> None:
         assert opened.keeper.prune("job", rule="old", limit=10).rows == 1
 
 
-def test_a_released_hold_is_remembered_and_cannot_be_released_again(database: Database) -> None:
+def test_a_released_hold_is_remembered_and_cannot_be_released_twice(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as opened:
         number = hold(opened, "job", {"id": 1})
@@ -265,7 +265,7 @@ def test_a_released_hold_is_remembered_and_cannot_be_released_again(database: Da
                 opened.keeper.release_hold(wrong)
 
 
-def test_a_hold_says_who_why_and_until_when(database: Database) -> None:
+def test_a_hold_states_who_why_and_until_when(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as opened:
         ends = timestamp(ago(-30))
@@ -667,6 +667,6 @@ def test_a_hold_that_ends_while_a_batch_is_taken_adds_no_row_to_it(
 def test_a_name_that_no_table_can_have_is_a_wrong_argument(database: Database, name: str) -> None:
     jobs(database)
     with keeping(database) as opened:
-        for ask in (lambda: opened.keeper.holds(name), lambda: opened.keeper.hold(name, reason="r")):
+        for call in (lambda: opened.keeper.holds(name), lambda: opened.keeper.hold(name, reason="r")):
             with pytest.raises(WrongArgument, match="is not a name"):
-                ask()
+                call()

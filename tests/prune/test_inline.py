@@ -209,7 +209,7 @@ def test_a_table_must_be_known_and_let_rows_go(database: Database) -> None:
 
 
 @pytest.mark.unmigrated
-def test_without_wanes_own_tables_holds_cannot_be_asked_for(database: Database) -> None:
+def test_without_wanes_own_tables_holds_cannot_be_read(database: Database) -> None:
     database.execute("CREATE TABLE ticket (id integer NOT NULL PRIMARY KEY, expires_ms bigint)")
     with keeping(database, TICKETS, migrate=False) as opened, pytest.raises(NotMigrated):
         opened.keeper.consume("ticket", {"id": 1})

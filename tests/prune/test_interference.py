@@ -93,7 +93,7 @@ def test_a_trigger_that_only_reads_is_no_problem(database: Database) -> None:
         assert sorted(database.query("SELECT id FROM diary")) == [(0,), (1,), (2,)]
 
 
-def test_a_trigger_that_needs_a_search_path_says_so_and_nothing_changes(postgres_database: PostgresDatabase) -> None:
+def test_a_trigger_that_needs_a_search_path_reports_it_and_nothing_changes(postgres_database: PostgresDatabase) -> None:
     database = postgres_database
     jobs(database, *[(n, "done", ago(30)) for n in range(4)])
     database.script("""

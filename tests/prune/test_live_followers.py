@@ -60,7 +60,7 @@ def test_a_live_follower_of_a_follower_keeps_the_row(database: Database) -> None
         assert (opened.ids(), opened.ids("note"), opened.ids("page")) == ([1, 3], [1, 4], [1, 3])
 
 
-def test_the_contract_may_say_that_live_followers_leave(database: Database) -> None:
+def test_the_contract_may_state_that_live_followers_leave(database: Database) -> None:
     prepare(database)
     pages(database, (1, 1, "unread"), (2, 4, "unread"))
     inner = follower("page.note_id")

@@ -55,7 +55,7 @@ class Counters:
         return self.others.quiet_seconds()
 
 
-def test_a_sweep_is_alone_for_as_long_as_nothing_was_seen() -> None:
+def test_a_sweep_is_the_only_one_for_as_long_as_nothing_was_seen() -> None:
     counters = Counters()
     assert [counters.batch() for _ in range(4)] == [0.125, 0.25, 0.375, 0.5]
 
@@ -92,12 +92,12 @@ def test_many_reads_of_others_are_noticed_and_a_few_are_not() -> None:
     assert counters.batch(transactions=40) == 0.0
 
 
-def test_counters_that_are_unknown_say_nothing_about_others() -> None:
+def test_counters_that_are_unknown_state_nothing_about_others() -> None:
     counters = Counters(known=False, quiet=30.0)
     assert not any(counters.batch() for _ in range(30))
 
 
-def test_the_pace_alone_works_eight_times_as_much_and_never_more_than_always() -> None:
+def test_the_pace_by_itself_works_eight_times_as_much_and_never_more_than_always() -> None:
     assert Pace(duty=0.1).when_idle.pause_seconds(0.008) == pytest.approx(0.002)
     assert Pace(duty=0.5).when_idle.pause_seconds(0.008) == 0
     assert not Pace(duty=1.0).pauses
@@ -198,7 +198,7 @@ def test_a_store_counts_what_others_commit_and_its_own_batches(database: Databas
 
 
 @pytest.mark.parametrize("beside", ["nobody", "an application"])
-def test_pauses_are_short_alone_and_long_beside_an_application(
+def test_pauses_are_short_by_themselves_and_long_beside_an_application(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
     monkeypatch.setattr("wane._prune.pace._QUIET_SECONDS", 1e-9)

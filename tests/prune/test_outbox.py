@@ -121,7 +121,7 @@ def first_schema(database: PostgresDatabase) -> str:
     return str(name)
 
 
-def test_a_table_that_moved_is_found_again(postgres_database: PostgresDatabase) -> None:
+def test_a_table_that_moved_is_found(postgres_database: PostgresDatabase) -> None:
     with keeping(postgres_database, WRITTEN) as keeper:
         keeper.prune("events", rule="old", limit=2)
         postgres_database.script("CREATE SCHEMA away; ALTER TABLE outbox SET SCHEMA away")

@@ -59,7 +59,7 @@ def left(opened: Keeping) -> set[int]:
 
 
 @pytest.mark.parametrize("queues", [False, True])
-def test_a_row_stays_as_long_as_it_says_and_never_shorter_than_the_rule(database: Database, queues: bool) -> None:
+def test_a_row_stays_as_long_as_it_states_and_never_shorter_than_the_rule(database: Database, queues: bool) -> None:
     fill(database, queues=queues)
     with keeping(database, aged(IN_QUEUE if queues else IN_ROW)) as opened:
         [step] = opened.keeper.plan().steps
@@ -71,7 +71,7 @@ def test_a_row_stays_as_long_as_it_says_and_never_shorter_than_the_rule(database
 
 
 @pytest.mark.parametrize("queues", [False, True])
-def test_why_says_when_the_own_window_of_a_row_ends(database: Database, queues: bool) -> None:
+def test_why_states_when_the_own_window_of_a_row_ends(database: Database, queues: bool) -> None:
     fill(database, queues=queues)
     with keeping(database, aged(IN_QUEUE if queues else IN_ROW)) as opened:
         opened.keeper.enable()

@@ -20,14 +20,14 @@ PROBLEMS = [Locked("rows are locked"), TimedOut("it took too long")]
 
 
 @pytest.fixture
-def heard() -> list[Event]:
+def received() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def pacing(sqlite_database: SqliteDatabase, heard: list[Event]) -> Iterator[Pacing]:
+def pacing(sqlite_database: SqliteDatabase, received: list[Event]) -> Iterator[Pacing]:
     with open_store(resolve_url(sqlite_database.url)) as store:
-        yield Pacing(store, PACE, threading.Event(), heard.append, table="job", rule="old", retry_seconds=0.0)
+        yield Pacing(store, PACE, threading.Event(), received.append, table="job", rule="old", retry_seconds=0.0)
 
 
 def failing(problem: Exception, times: int, sizes: list[int]) -> Callable[[int], int]:
@@ -41,14 +41,14 @@ def failing(problem: Exception, times: int, sizes: list[int]) -> Callable[[int],
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=["locked", "too long"])
-def test_a_batch_is_retried_with_half_of_its_size_and_says_why(
-    pacing: Pacing, heard: list[Event], problem: Exception
+def test_a_batch_is_retried_with_half_of_its_size_and_states_why(
+    pacing: Pacing, received: list[Event], problem: Exception
 ) -> None:
     sizes: list[int] = []
     assert pacing.run(failing(problem, 4, sizes)) == 10
     assert sizes == [80, 40, 20, 10, 10]
-    assert {(one.table, one.rule) for one in heard if isinstance(one, SlowedDown)} == {("job", "old")}
-    assert len(heard) == 4
+    assert {(one.table, one.rule) for one in received if isinstance(one, SlowedDown)} == {("job", "old")}
+    assert len(received) == 4
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=["locked", "too long"])
@@ -59,13 +59,13 @@ def test_a_batch_is_not_retried_for_ever(pacing: Pacing, problem: Exception) -> 
     assert len(sizes) == 40
 
 
-def test_a_batch_that_another_try_does_not_help_is_not_retried(pacing: Pacing, heard: list[Event]) -> None:
+def test_a_batch_that_another_try_does_not_help_is_not_retried(pacing: Pacing, received: list[Event]) -> None:
     sizes: list[int] = []
     with pytest.raises(Locked):
         pacing.run(failing(Locked("rows are locked"), 1, sizes), lambda problem: isinstance(problem, TimedOut))
     with pytest.raises(StoreError):
         pacing.run(failing(StoreError("the disk is full"), 2, sizes))
-    assert (sizes, heard) == ([80, 80], [])
+    assert (sizes, received) == ([80, 80], [])
 
 
 def test_a_stop_ends_the_work_before_the_next_batch_and_between_two_tries(pacing: Pacing) -> None:

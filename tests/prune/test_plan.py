@@ -91,7 +91,7 @@ def test_a_plan_replaces_an_older_one(tmp_path: Path) -> None:
     assert read_plan(file) == PLAN
 
 
-def test_a_plan_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_plan_that_cannot_be_written_reports_it_and_leaves_nothing(tmp_path: Path) -> None:
     file = tmp_path / "missing" / "plan.json"
     with pytest.raises(PlanError, match=r"cannot be written to .*plan.json: No such file or directory"):
         PLAN.write(file)

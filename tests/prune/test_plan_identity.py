@@ -86,7 +86,7 @@ def test_another_database_of_the_server_is_another_database(postgres_database: P
         admin.close()
 
 
-def test_a_plain_role_may_ask_for_it(postgres_database: PostgresDatabase) -> None:
+def test_a_plain_role_may_request_it(postgres_database: PostgresDatabase) -> None:
     role = f"wane_test_{secrets.token_hex(6)}"
     postgres_database.execute(f"CREATE ROLE {role} LOGIN")
     try:

@@ -215,13 +215,13 @@ def test_rules_that_do_not_fit_are_reported_and_the_others_planned(database: Dat
         (("kept",), []),
     ],
 )
-def test_only_what_was_asked_for_is_planned(database: Database, only: tuple[str, ...], steps: list[str]) -> None:
+def test_only_what_was_requested_is_planned(database: Database, only: tuple[str, ...], steps: list[str]) -> None:
     fill(database)
     plan = planned(database, loaded(TEXT), *only)
     assert [f"{step.table}.{step.rule}" for step in plan.steps] == steps
 
 
-def test_only_the_problems_of_what_was_asked_for_are_reported(database: Database) -> None:
+def test_only_the_problems_of_what_was_requested_are_reported(database: Database) -> None:
     fill(database)
     contract = loaded(TEXT.replace('column = "ends_ms"', 'column = "end_ms"'))
     assert planned(database, contract, "jobs").problems == ()
@@ -300,7 +300,7 @@ def test_progress_is_reported_before_each_step(database: Database) -> None:
 MANY = 400_000
 
 
-def test_what_takes_too_long_is_estimated_and_says_so(database: Database) -> None:
+def test_what_takes_too_long_is_estimated_and_reports_it(database: Database) -> None:
     database.script(HEALTHY)
     database.execute(f"INSERT INTO events SELECT n, {ago(100)} + n FROM {numbers(MANY)}")
     database.execute("ANALYZE")

@@ -308,7 +308,7 @@ def test_a_call_by_rule_is_reported_in_every_field(database: Database) -> None:
     assert entry.executed_at - entry.cutoff == WEEK
 
 
-def test_an_explicit_call_is_reported_with_what_was_asked(database: Database) -> None:
+def test_an_explicit_call_is_reported_with_what_was_requested(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     cutoff = timestamp(ago(20)) + timedelta(microseconds=7)
     with keeping(database, table("job", rule(when=["done", "failed"]))) as opened:

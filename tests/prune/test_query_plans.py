@@ -299,7 +299,7 @@ def test_a_single_row_is_found_by_its_key(database: Database, name: str) -> None
         check(opened, queries.remove(bound, {"id": 7}, now() if name == "consume" else None))
 
 
-def test_a_batch_does_not_walk_again_over_saved_rows_in_front_of_it(database: Database) -> None:
+def test_a_batch_does_not_repeat_its_walk_over_saved_rows_in_front_of_it(database: Database) -> None:
     with large(
         database, table("job", rule("old", OLD, when=["done"], unless=[referenced_by("note.job_id")]))
     ) as opened:

@@ -202,7 +202,7 @@ def test_a_schema_that_the_callers_transaction_changed_is_refused(database: Data
     assert prune(bound) == {"job": 2}
 
 
-def test_an_inheriting_table_of_the_callers_session_alone_is_refused(postgres_database: PostgresDatabase) -> None:
+def test_an_inheriting_table_of_the_callers_session_only_is_refused(postgres_database: PostgresDatabase) -> None:
     jobs(postgres_database, (1, "done", ago(30)), (2, "done", ago(29)))
     connection = postgres_database.connect()
     connection.execute("CREATE TEMP TABLE descendant () INHERITS (job)")

@@ -111,7 +111,7 @@ def traced(keeper: Keeper, monkeypatch: pytest.MonkeyPatch, users: Sequence[str]
     """Collect every statement over users' tables that the driver is given."""
     ran: list[str] = []
 
-    def hear(text: Any) -> None:
+    def listen(text: Any) -> None:
         text = text.decode() if isinstance(text, bytes) else str(text)
         if any(name in text for name in users):
             ran.append(re.sub(r'_\d{6}"', '_yyyymm"', text))
@@ -119,13 +119,13 @@ def traced(keeper: Keeper, monkeypatch: pytest.MonkeyPatch, users: Sequence[str]
     execute: Callable[..., Any] = psycopg.Cursor.execute
 
     def recorded(this: Any, query: Any, *arguments: Any, **options: Any) -> Any:
-        hear(query)
+        listen(query)
         return execute(this, query, *arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(psycopg.Cursor, "execute", recorded)
         if isinstance(keeper.store, SqliteStore):
-            keeper.store._connection.set_trace_callback(hear)
+            keeper.store._connection.set_trace_callback(listen)
         yield ran
 
 

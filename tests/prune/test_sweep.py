@@ -432,7 +432,7 @@ def test_without_its_own_tables_nothing_is_swept(database: Database) -> None:
 # --- Stopping -------------------------------------------------------------------------------------------------------
 
 
-def test_a_stop_is_heard_between_two_batches(database: Database) -> None:
+def test_a_stop_is_received_between_two_batches(database: Database) -> None:
     fill(database)
     stop = threading.Event()
 

@@ -70,7 +70,7 @@ def listen(queue: Queue, generator: random.Random) -> None:
     while True:
         report(waiting=after)
         found = queue.wait_for_wakeup(after, 20)
-        report(heard=found, at=time.time())
+        report(received=found, at=time.time())
         if found is None or queue.messages(kind="end", limit=1):
             return
         assert found > after

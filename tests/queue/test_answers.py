@@ -73,8 +73,8 @@ def test_every_state_and_every_token(
 def test_an_overdue_reservation_that_was_the_last_one_is_dead_when_it_is_used(
     store: Store, clock: Clock, operation: str
 ) -> None:
-    heard: list[Event] = []
-    queue = Queue(store, "pool", clock=clock, policy=RetryPolicy(attempts=2), listener=heard.append)
+    received: list[Event] = []
+    queue = Queue(store, "pool", clock=clock, policy=RetryPolicy(attempts=2), listener=received.append)
     made = make(queue, clock, "reserved")
     clock.advance(seconds=30)
     answered = OPERATIONS[operation](queue, made.message_id, made.token)
@@ -84,7 +84,7 @@ def test_an_overdue_reservation_that_was_the_last_one_is_dead_when_it_is_used(
     # What the release of now said came too late; the last one that counted is kept, apart from the reason.
     assert answered.dead_letter.release_reason == "again"
     assert answered.dead_letter.moved_at == clock.now
-    assert heard == [MessageDead("pool", made.message_id, answered.dead_letter.message.kind, answered.reason or "")]
+    assert received == [MessageDead("pool", made.message_id, answered.dead_letter.message.kind, answered.reason or "")]
 
 
 def test_a_lease_ends_at_its_time_and_not_before(queue: Queue, clock: Clock) -> None:

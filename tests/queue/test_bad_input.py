@@ -245,7 +245,7 @@ def test_a_connection_to_another_file_is_refused(
             Queue(store, "pool").enqueue("k", connection=postgres_database.connect())
 
 
-def test_the_call_after_a_lost_connection_connects_again(postgres_database: PostgresDatabase) -> None:
+def test_the_call_after_a_lost_connection_reconnects(postgres_database: PostgresDatabase) -> None:
     with opened(postgres_database) as store:
         store.migrate()
         queue = Queue(store, "pool")

@@ -25,7 +25,7 @@ def test_only_dead_letters_can_be_resolved_or_requeued_and_each_once(
         assert rows(database) == before
 
 
-def test_resolving_says_who_and_when_and_hides_it_from_the_list(queue: Queue, clock: Clock) -> None:
+def test_resolving_states_who_and_when_and_hides_it_from_the_list(queue: Queue, clock: Clock) -> None:
     letters = [make(queue, clock, "dead").message_id for _ in range(3)]
     clock.advance(hours=1)
     assert queue.resolve(letters[1], by="Ännchen 🌒").accepted

@@ -113,7 +113,7 @@ def test_two_processes_agree_when_one_hosts_clock_is_set_back(sqlite_database: S
         assert first < second < third
 
 
-def test_a_mark_that_another_process_moved_meanwhile_is_read_again(sqlite_database: SqliteDatabase) -> None:
+def test_a_mark_that_another_process_moved_meanwhile_is_reread(sqlite_database: SqliteDatabase) -> None:
     """Compare and set: a process that was stopped between read and write must not turn the mark back."""
     other = connected(sqlite_database.path)
     steady_now(other, NOON)

@@ -26,8 +26,8 @@ def test_a_token_has_256_bits_and_no_two_are_alike(queue: Queue) -> None:
 def test_a_token_is_nowhere_but_in_its_reservation(
     database: Database, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[Event] = []
-    queue = Queue(store, "pool", policy=RetryPolicy(attempts=1), listener=heard.append)
+    received: list[Event] = []
+    queue = Queue(store, "pool", policy=RetryPolicy(attempts=1), listener=received.append)
     sent = queue.enqueue("k")
     with caplog.at_level(logging.DEBUG):
         reservation = queue.reserve()
@@ -42,13 +42,13 @@ def test_a_token_is_nowhere_but_in_its_reservation(
                 queue.ack(sent.message_id, broken)
             reported.append(f"{refused.value!r} {refused.value}")
         answered = queue.release(sent.message_id, reservation.token, "no")
-        reported += [repr(answered), repr(queue.dead_letters()), repr(heard), caplog.text]
+        reported += [repr(answered), repr(queue.dead_letters()), repr(received), caplog.text]
     assert answered.answer is Answer.DEAD_LETTERED
     assert all(reservation.token not in text for text in reported)
     assert reservation.token.encode() not in pickle.dumps(rows(database))
 
 
-def test_what_the_table_says_of_a_token_is_not_a_token(database: Database, queue: Queue) -> None:
+def test_what_the_table_states_of_a_token_is_not_a_token(database: Database, queue: Queue) -> None:
     sent = queue.enqueue("k")
     reservation = queue.reserve()
     assert reservation is not None

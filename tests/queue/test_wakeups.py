@@ -256,17 +256,17 @@ def test_processes_that_listen_miss_nothing(database: Database, store: Store) ->
             time.sleep(0.002 * (number % 3))
         sent = time.time()
         queue.enqueue("end")
-        heard = [line for line in reported(process.communicate()[0].splitlines()) if "heard" in line]
+        received = [line for line in reported(process.communicate()[0].splitlines()) if "received" in line]
     assert process.returncode == 0
     by_process: dict[int, list[int]] = {}
-    for line in heard:
-        by_process.setdefault(line["process"], []).append(line["heard"])
+    for line in received:
+        by_process.setdefault(line["process"], []).append(line["received"])
     assert len(by_process) == 3
     for sequences in by_process.values():
         assert None not in sequences, "it slept until its timeout"
         assert sequences == sorted(set(sequences))
         assert sequences[-1] <= 26  # A consumer may find the last message right before its wakeup is reported.
-    assert max(line["at"] for line in heard) - sent < 5
+    assert max(line["at"] for line in received) - sent < 5
 
 
 def test_no_wakeup_is_missed_between_read_and_wait(database: Database, store: Store) -> None:

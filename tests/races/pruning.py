@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from wane.events import BatchTaken, Event
 _MOST_CALLS = 10_000
 _EMPTY_CALLS = 50
 """A call that loses a race for the same rows takes none, so taking none once does not mean that none are due."""
+_BETWEEN_BATCHES_SECONDS = 0.005
+"""SQLite gives the write lock to the process that polls it first: without this, one process can do it all."""
 
 
 def main(url: str, contract: str, name: str, how: str, limit: int) -> dict[str, Any]:
@@ -25,11 +28,12 @@ def main(url: str, contract: str, name: str, how: str, limit: int) -> dict[str, 
     taken: Counter[str] = Counter()
     locked = 0
 
-    def heard(event: Event) -> None:
+    def received(event: Event) -> None:
         if isinstance(event, BatchTaken):
             taken.update(event.counts)
+            time.sleep(_BETWEEN_BATCHES_SECONDS)
 
-    with open_keeper(url, contract=Path(contract), actor="one of several", listener=heard) as keeper:
+    with open_keeper(url, contract=Path(contract), actor="one of several", listener=received) as keeper:
         cap = isinstance(keeper.contract.tables[0].rule(rule).bound, Cap)
         begin()
         pace = Pace(target_seconds=0.05, duty=1.0, first_batch=limit, least_batch=limit, most_batch=limit)

@@ -163,7 +163,7 @@ def backend_of(keeper: Keeper | PostgresPartitions) -> int:
     return ANY_SESSION if connection.pooled else backend(connection)
 
 
-class Heard:
+class Received:
     """Remembers every event."""
 
     def __init__(self) -> None:

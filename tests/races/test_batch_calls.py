@@ -408,9 +408,7 @@ def test_a_call_whose_audit_row_is_gone_takes_nothing(
         assert ids(postgres_database) == list(range(5, 13))
 
 
-def test_a_schema_that_changed_is_bound_again(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
-) -> None:
+def test_a_schema_that_changed_is_rebound(postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:
         change = "CREATE TABLE notes (id int, job_id bigint REFERENCES jobs ON DELETE CASCADE)"
         swept = small(keeper, lambda: postgres_database.execute(change)).sweep().rules[0]
@@ -538,15 +536,15 @@ def test_a_call_that_takes_too_long_is_ended(postgres_database: PostgresDatabase
             application.execute("SELECT 1 FROM jobs WHERE id = 6 FOR UPDATE")
 
         slowed: list[SlowedDown] = []
-        listen = after_batch(lock)
+        lock_after_batch = after_batch(lock)
 
-        def hear(event: Event) -> None:
-            listen(event)
+        def listen(event: Event) -> None:
+            lock_after_batch(event)
             if isinstance(event, SlowedDown):
                 slowed.append(event)
                 application.execute("ROLLBACK")
 
-        swept = sweeper(keeper, hear, pace=SMALL, fence=fence).sweep().rules[0]
+        swept = sweeper(keeper, listen, pace=SMALL, fence=fence).sweep().rules[0]
         assert (swept.outcome, swept.counts["jobs"], len(slowed)) == (Outcome.DONE, 12, 1)
         assert slowed[0].cause == "a batch took too long"
 

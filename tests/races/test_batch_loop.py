@@ -97,7 +97,7 @@ def test_rows_with_more_followers_than_those_before_fit_into_their_batches(
         assert max(sum(event.counts.values()) for event in events if isinstance(event, BatchTaken)) == 4
 
 
-def test_the_edge_of_a_cap_is_found_again_when_others_added_rows(
+def test_the_edge_of_a_cap_is_found_when_others_added_rows(
     sqlite_database: SqliteDatabase, tmp_path: Path, looped: list[int]
 ) -> None:
     sqlite_database.execute("CREATE TABLE beats (id integer NOT NULL PRIMARY KEY, seen_at bigint NOT NULL)")

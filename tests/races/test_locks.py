@@ -19,7 +19,7 @@ from races.racing import (
     OLD,
     PATIENCE_SECONDS,
     Background,
-    Heard,
+    Received,
     audited,
     await_true,
     await_waiting,
@@ -48,14 +48,14 @@ def test_a_locked_row_is_skipped_and_taken_by_the_next_sweep(
         postgres_database.execute("DROP TABLE notes")
     fill(postgres_database, 300)
     application = postgres_database.connect()
-    heard = Heard()
+    received = Received()
     with enabled_keeper(postgres_database, tmp_path, contract) as keeper:
         with application.transaction():
             application.execute("SELECT FROM jobs WHERE id IN (2, 200) FOR UPDATE")
-            [swept] = sweeper(keeper, heard, pace=Pace(first_batch=100)).sweep().rules
+            [swept] = sweeper(keeper, received, pace=Pace(first_batch=100)).sweep().rules
             assert swept.outcome is Outcome.DONE
             assert swept.rows == 298
-            assert [event.cause for event in heard.of(SlowedDown)] == ["lock contention"]
+            assert [event.cause for event in received.of(SlowedDown)] == ["lock contention"]
             assert ids(postgres_database) == [2, 200]
         [swept] = sweeper(keeper).sweep().rules
         assert swept.rows == 2
@@ -82,22 +82,22 @@ def test_a_batch_gives_up_its_locks_long_before_an_application_would_notice(
         pruning.result()
 
 
-def test_a_locked_child_table_fails_the_rule_alone_and_for_now(
+def test_a_locked_child_table_fails_the_rule_only_and_for_now(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     """Without a foreign key the guard needs the child table for itself, and a long transaction of the application has it."""
     create(postgres_database)
     fill(postgres_database, 10)
     application = postgres_database.connect()
-    heard = Heard()
+    received = Received()
     with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         with application.transaction():
             application.execute("INSERT INTO notes VALUES (1, 2)")
-            [swept] = sweeper(keeper, heard, pace=Pace(first_batch=100)).sweep().rules
+            [swept] = sweeper(keeper, received, pace=Pace(first_batch=100)).sweep().rules
             assert swept.outcome is Outcome.FAILED
             assert "lock contention" in swept.message
             assert swept.rows == 0
-            assert heard.of(SlowedDown)
+            assert received.of(SlowedDown)
         [swept] = sweeper(keeper).sweep().rules
         assert swept.outcome is Outcome.DONE
         assert ids(postgres_database) == [2]
@@ -111,16 +111,16 @@ def test_a_deadlock_costs_the_sweep_its_batch_and_the_application_nothing(
     fill(postgres_database, 3)
     application = postgres_database.connect()
     application.execute("SET deadlock_timeout = '15s'")  # so that it is the sweep that finds the deadlock
-    heard = Heard()
+    received = Received()
     with enabled_keeper(postgres_database, tmp_path, GUARDED) as keeper:
         with application.transaction():
             application.execute("UPDATE jobs SET beat = 1 WHERE id = 3")
-            sweeping = Background(lambda: sweeper(keeper, heard).sweep())
+            sweeping = Background(lambda: sweeper(keeper, received).sweep())
             await_waiting(postgres_database, backend_of(keeper), backend(application))
             application.execute("UPDATE jobs SET beat = 1 WHERE id = 1")
         [swept] = sweeping.result().rules
         assert swept.outcome is Outcome.DONE
-        assert len(heard.of(SlowedDown)) == 1
+        assert len(received.of(SlowedDown)) == 1
         sweeper(keeper).sweep()
         assert ids(postgres_database) == []
         assert audited(keeper) == 3
@@ -215,14 +215,14 @@ def test_a_writer_that_keeps_the_sqlite_file_slows_the_sweep_down(
 ) -> None:
     create(sqlite_database)
     fill(sqlite_database, 100)
-    heard = Heard()
+    received = Received()
     application = sqlite_database.connect()
     with enabled_keeper(sqlite_database, tmp_path, JOBS) as keeper:
         keeper.store._connection.execute("PRAGMA busy_timeout = 50")  # type: ignore[attr-defined]
         application.execute("BEGIN IMMEDIATE")
         application.execute("UPDATE jobs SET status = 'open' WHERE id = 7")
-        sweeping = Background(lambda: sweeper(keeper, heard).sweep())
-        await_true(lambda: bool(heard.of(SlowedDown)), "the sweep says that it is slowed down")
+        sweeping = Background(lambda: sweeper(keeper, received).sweep())
+        await_true(lambda: bool(received.of(SlowedDown)), "the sweep says that it is slowed down")
         application.execute("COMMIT")
         [swept] = sweeping.result().rules
         assert swept.outcome is Outcome.DONE

@@ -137,7 +137,7 @@ def including(folder: Path, *included: str, more: str = "") -> Contract:
 
 
 @pytest.mark.parametrize("name", names())
-def test_each_contract_stands_alone_without_mistakes_or_warnings(name: str) -> None:
+def test_each_contract_stands_by_itself_without_mistakes_or_warnings(name: str) -> None:
     assert read_contract(contract_path(name)).findings == ()
 
 
@@ -316,7 +316,7 @@ def test_orphan_deliveries_are_those_without_an_event(contract: Contract) -> Non
     assert bound.reference == "event_id"
 
 
-def test_tables_bounded_elsewhere_say_how(contract: Contract) -> None:
+def test_tables_bounded_elsewhere_state_how(contract: Contract) -> None:
     assert {str(table): excuse.kind for table, excuse in contract.excused} == EXCUSED
     sent = dict(contract.table(TableName("channel_outbox")).excused)
     assert sent["sent"].kind is ExcuseKind.INLINE
@@ -335,5 +335,5 @@ def test_the_page_about_them_names_every_table_and_every_window(contract: Contra
     page = (Path(__file__).parents[2] / "docs/reference/reference-contracts.md").read_text()
     tables = {table.name for table in contract.tables} | {name for name, _ in contract.excused}
     tables |= {follower.reference.table for _, _, follower in contract.followers()}
-    said = [*(f"`{table}`" for table in tables), *(f"`{window}` = " for window, _ in contract.windows)]
-    assert [name for name in said if name not in page] == []
+    stated = [*(f"`{table}`" for table in tables), *(f"`{window}` = " for window, _ in contract.windows)]
+    assert [name for name in stated if name not in page] == []

@@ -249,7 +249,7 @@ def test_a_reply_always_finds_its_message_and_the_transcript_needs_neither(datab
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_a_lease_is_acquired_again_and_a_live_one_is_not_lost(
+def test_a_lease_is_reacquired_and_a_live_one_is_not_lost(
     database: Database, tmp_path: Path, table: str, key: dict[str, Any]
 ) -> None:
     with drill(database, "statestore", tmp_path) as world:
@@ -416,7 +416,7 @@ def test_replay_reaches_every_event_whatever_was_swept(database: Database, tmp_p
         assert world.all("SELECT count(*) FROM event_outbox") == [4]
 
 
-def test_what_failed_can_be_tried_again_however_old_it_is(database: Database, tmp_path: Path) -> None:
+def test_what_failed_can_be_retried_however_old_it_is(database: Database, tmp_path: Path) -> None:
     with drill(database, "substrate", tmp_path) as world:
         old = world.native(24 * 500)
         for number, status in enumerate(("failed", "succeeded", "succeeded", "queued"), 1):

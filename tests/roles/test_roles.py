@@ -460,7 +460,7 @@ def test_row_security_triggers_and_logins_are_noted(fresh: World) -> None:
     assert "can log in" in notes
 
 
-def test_sqlite_has_no_roles_and_says_what_protects_it(sqlite_database: SqliteDatabase) -> None:
+def test_sqlite_has_no_roles_and_states_what_protects_it(sqlite_database: SqliteDatabase) -> None:
     sqlite_database.script("CREATE TABLE job (id integer PRIMARY KEY, status text, at integer)")
     contract = loaded(CONTRACT.partition("[table.'shop")[0])
     with Keeper(contract, open_store(resolve_url(sqlite_database.url))) as keeper:

@@ -1,4 +1,4 @@
-"""Probes for monitoring: bounded whatever the table holds, right in every encoding, and failing alone."""
+"""Probes for monitoring: bounded whatever the table holds, right in every encoding, and failing unbounded."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_cached_probe_uses_the_time_of_its_call(database: Database, encoding: 
         assert len(counts) >= 5
 
 
-def test_what_is_held_is_asked_for_only_where_something_is_held(database: Database) -> None:
+def test_what_is_held_is_read_only_where_something_is_held(database: Database) -> None:
     database.script("CREATE TABLE event (id integer PRIMARY KEY, at bigint)")
     _, time, write = ENCODINGS["ms"]
     database.executemany("INSERT INTO event VALUES (?, ?)", [(n, write(h)) for n, h in enumerate(HOURS)])
@@ -153,7 +153,7 @@ def test_rows_are_counted_up_to_a_number_whichever_way(database: Database, rows:
     database.executemany("INSERT INTO event VALUES (?, ?)", [(n, n) for n in range(rows)])
     with open_store(resolve_url(database.url), read_only=True) as store:
         probes, [table] = Probes(rows_of(store)), store.reflect().tables
-        bounded, alone = read_probes(
+        bounded, unbounded = read_probes(
             store,
             [partial(probes.count, table=table, most=10, without_children=without) for without in (False, True)],
             5.0,
@@ -161,7 +161,7 @@ def test_rows_are_counted_up_to_a_number_whichever_way(database: Database, rows:
         )
         assert bounded == min(rows, 11)
         # A table of a few pages may be counted to its end.
-        assert alone in (min(rows, 11), rows)
+        assert unbounded in (min(rows, 11), rows)
 
 
 def test_a_probe_that_fails_or_takes_too_long_does_not_fail_others(database: Database) -> None:

@@ -442,7 +442,7 @@ def test_a_reference_names_as_many_columns_as_it_points_at(tables: Database) -> 
     ]
 
 
-def test_a_follower_of_a_table_without_a_key_says_what_it_points_at(tables: Database) -> None:
+def test_a_follower_of_a_table_without_a_key_states_what_it_points_at(tables: Database) -> None:
     inner = Follower(Reference(TableName("child"), ("job_id",)))
     outer = Follower(Reference(TableName("bare"), ("id",)), (), (inner,))
     [(path, code, message, _)] = reported(tables, with_rule(Rule("rule", AGE, followers=(outer,))))
@@ -456,7 +456,7 @@ def test_a_follower_of_a_table_without_a_key_says_what_it_points_at(tables: Data
         assert bound_rule(store, with_rule(Rule("rule", AGE, followers=(named,)))).followers
 
 
-def test_what_a_foreign_key_says_of_another_table_is_no_reference(tables: Database) -> None:
+def test_what_a_foreign_key_states_of_another_table_is_no_reference(tables: Database) -> None:
     tables.script(
         "CREATE TABLE step (id integer NOT NULL PRIMARY KEY, job_id integer REFERENCES job (id), before integer REFERENCES step (id));"
         " CREATE TABLE log (id integer NOT NULL PRIMARY KEY, step_id integer REFERENCES step (id));"

@@ -25,7 +25,7 @@ DAWDLE_SECONDS = 0.0004
 """How long the deletion of one row takes at the least, so that sweeps are at work for long enough to be hit."""
 
 
-def let_sqlite_say_who_it_is() -> None:
+def name_sqlite_clients() -> None:
     original = sqlite3.connect
 
     def dawdle() -> int:
@@ -47,7 +47,7 @@ def run(url: str, contract: Path, role: str) -> None:
     if url.startswith("postgresql:"):
         url += f"{'&' if '?' in url else '?'}options={quote(f'-c evidence.process={os.getpid()}')}"
     else:
-        let_sqlite_say_who_it_is()
+        name_sqlite_clients()
     with open_keeper(url, contract=contract, actor=role) as keeper:
         if role == "worker":
             keeper.run(schedulers=[], workers=WORKERS, stop=stop)

@@ -222,7 +222,7 @@ class AfterBatch:
         one.events = _Recording(self)
         self.events = one.events
 
-    def hear(self, event: Event) -> None:
+    def listen(self, event: Event) -> None:
         if isinstance(event, BatchTaken) and not self.acted:
             self.acted = True
             self._act()
@@ -235,7 +235,7 @@ class _Recording(list[Event]):
 
     def append(self, event: Event) -> None:
         super().append(event)
-        self._after.hear(event)
+        self._after.listen(event)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

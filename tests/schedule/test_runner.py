@@ -228,11 +228,11 @@ def test_a_worker_that_fails_before_its_sweep_is_reported_and_goes_on(
 
 def test_a_listener_that_fails_ends_nothing(database: Database) -> None:
     create_jobs(database, 5)
-    heard: list[Event] = []
+    received: list[Event] = []
 
     def listener(event: Event) -> None:
-        heard.append(event)
-        if len(heard) < 7:
+        received.append(event)
+        if len(received) < 7:
             raise RuntimeError("nobody listens to the listener")
 
     with world(database, contract(lease=timedelta(seconds=1), attempts=99)) as one:
@@ -246,7 +246,7 @@ def test_a_listener_that_fails_ends_nothing(database: Database) -> None:
         assert one.count("job") == 1
 
 
-def test_a_table_that_is_dropped_and_created_again_is_swept_again(database: Database) -> None:
+def test_a_table_that_is_dropped_and_recreated_is_swept_after_that(database: Database) -> None:
     create_jobs(database, 5)
     with world(database, contract(every=SECOND, attempts=1)) as one, running(one):
         await_true(lambda: one.count("job") == 1, "it sweeps")
@@ -367,7 +367,7 @@ def test_silence_is_noticed_after_three_beats(database: Database) -> None:
         assert not one.keeper.status().alive
 
 
-def test_a_beat_is_written_when_something_changed_or_after_a_while(database: Database) -> None:
+def test_a_heartbeat_is_written_when_something_changed_or_after_a_while(database: Database) -> None:
     with world(database, contract()) as one:
         mine = executor.Executor("worker", "0" * 16, one.events.append)
         for doing in ("waiting", "waiting", None, "sweeping job", "waiting"):

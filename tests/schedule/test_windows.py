@@ -103,7 +103,7 @@ def test_a_changed_interval(database: Database, clock: Clock, every: timedelta, 
             assert ticked.next_at == window_start(clock.now, every) + every
 
 
-def test_a_clock_far_ahead_that_is_set_right_again_stops_nothing(database: Database, clock: Clock) -> None:
+def test_a_clock_far_ahead_that_is_corrected_stops_nothing(database: Database, clock: Clock) -> None:
     with world(database) as one:
         assert one.opened() == NOON
         finish(one)
@@ -205,7 +205,7 @@ def test_outside_its_maintenance_window_nothing_is_opened(database: Database, cl
         assert (ticked.window, ticked.next_at) == (None, opening + DAY)
 
 
-def test_the_status_says_when_the_next_window_begins(database: Database, clock: Clock) -> None:
+def test_the_status_states_when_the_next_window_begins(database: Database, clock: Clock) -> None:
     schedulers = (*DAILY, Scheduler("often", EVERY, within=Within("01:00", "05:00")))
     with world(database, contract_of(schedulers=schedulers)) as one:
         before = {found.name: found.next_at for found in read_status(one.store, one.contract).schedulers}

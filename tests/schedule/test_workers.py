@@ -160,7 +160,7 @@ def break_table(one: World) -> None:
     one.database.execute("ALTER TABLE job RENAME TO elsewhere")
 
 
-def mend_table(one: World) -> None:
+def repair_table(one: World) -> None:
     one.database.execute("ALTER TABLE elsewhere RENAME TO job")
 
 
@@ -228,7 +228,7 @@ def test_a_table_that_fails_for_days_has_one_unresolved_dead_letter_and_a_succes
         assert one.states() == ["dead"] * 4
         [letter] = one.queue.dead_letters()
         assert letter.message.message_id == one.messages()[-1].message_id
-        mend_table(one)
+        repair_table(one)
         assert window(one, clock) is Worked.DONE
         assert one.queue.dead_letters() == []
         resolved = one.queue.dead_letters(resolved=True)
@@ -302,7 +302,7 @@ def test_flags_that_are_off_mean_no_rows_an_ack_and_a_word(database: Database, c
     with world(database, contract_of(attempts=1)) as one:
         break_table(one)
         assert window(one, clock) is Worked.FAILED
-        mend_table(one)
+        repair_table(one)
         one.keeper.disable(which)
         assert window(one, clock) is Worked.DONE
         assert one.states() == ["dead", "done"]

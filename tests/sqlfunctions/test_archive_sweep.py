@@ -79,7 +79,7 @@ def test_only_months_before_the_given_one_and_no_row_before_its_time(
         assert cold.hot() == STAYING, "a month in the future lets nothing leave before its window"
 
 
-def test_flags_gate_it_and_it_says_so(database: PostgresDatabase, tmp_path: Path) -> None:
+def test_flags_gate_it_and_it_reports_it(database: PostgresDatabase, tmp_path: Path) -> None:
     events(database, 5)
     with cold_keeper(database, tmp_path, SHELVED) as cold:
         install(cold.keeper)

@@ -80,7 +80,7 @@ def test_drift_is_reported_and_replaced(command: Wane, database: PostgresDatabas
     assert command("status").exit_code == 0
 
 
-def test_a_rule_that_is_left_out_is_named_and_the_exit_code_says_so(command: Wane, tmp_path: Path) -> None:
+def test_a_rule_that_is_left_out_is_named_and_the_exit_code_reports_it(command: Wane, tmp_path: Path) -> None:
     contract_file(tmp_path, CONTRACT.replace('zone = "UTC"', 'zone = "Europe/Berlin"'))
     done = command("install")
     assert done.exit_code == 1

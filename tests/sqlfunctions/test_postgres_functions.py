@@ -78,7 +78,7 @@ def prune(database: PostgresDatabase, table: str, rule: str, limit: int | None) 
 
 
 @pytest.mark.unmigrated
-def test_nothing_is_installed_until_it_is_asked_for(database: PostgresDatabase, tmp_path: Path) -> None:
+def test_nothing_is_installed_until_it_is_requested(database: PostgresDatabase, tmp_path: Path) -> None:
     with wane.open(database.url, contract=contract_file(tmp_path)) as keeper:
         with pytest.raises(NotMigrated):
             install(keeper)
@@ -154,7 +154,7 @@ def test_the_printed_script_can_be_run_by_hand(keeper: Keeper, database: Postgre
     assert prune(database, "job", "gone", 10)["rows"] == 1
 
 
-def test_a_rule_by_wall_clock_is_refused_and_says_so(database: PostgresDatabase, tmp_path: Path) -> None:
+def test_a_rule_by_wall_clock_is_refused_and_reports_it(database: PostgresDatabase, tmp_path: Path) -> None:
     berlin = CONTRACT.replace('zone = "UTC"', 'zone = "Europe/Berlin"')
     with wane.open(database.url, contract=contract_file(tmp_path, berlin)) as keeper:
         keeper.store.migrate()

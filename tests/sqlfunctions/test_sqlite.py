@@ -224,7 +224,7 @@ def test_beside_a_writer_it_fails_and_takes_nothing(database: SqliteDatabase, co
         ("wane_prune_orphans('inbox', 1700000000, 100)", "prunes orphans by age"),
     ],
 )
-def test_a_failing_call_says_why_when_asked(
+def test_a_failing_call_states_why_when_requested(
     connection: sqlite3.Connection, database: SqliteDatabase, call: str, reported: str
 ) -> None:
     with pytest.raises(sqlite3.OperationalError, match="user-defined function raised exception"):
@@ -260,7 +260,7 @@ def test_it_knows_its_contract(connection: sqlite3.Connection, contract: Path) -
     assert one(connection, "SELECT wane_contract_fingerprint()") == fingerprint(load_contract(contract))
 
 
-def test_registering_again_replaces_the_contract(
+def test_a_second_registration_replaces_the_contract(
     connection: sqlite3.Connection, database: SqliteDatabase, tmp_path: Path
 ) -> None:
     changed = tmp_path / "changed.toml"

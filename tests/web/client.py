@@ -22,14 +22,14 @@ class Client:
         transport = httpx.ASGITransport(app)
         self._client = httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}")
 
-    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         return self._portal.call(partial(self._client.request, method, path, **options))
 
     def get(self, path: str, **options: Any) -> httpx.Response:
-        return self.ask("GET", path, **options)
+        return self.request("GET", path, **options)
 
     def post(self, path: str, **options: Any) -> httpx.Response:
-        return self.ask("POST", path, **options)
+        return self.request("POST", path, **options)
 
 
 @contextmanager

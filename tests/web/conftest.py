@@ -24,7 +24,7 @@ EVIL_STATE = "\"><img src=x onerror=alert(1)>'{{7*7}}"
 class Shop:
     """The application, a keeper of the same database, and tokens by role."""
 
-    ask: Client
+    client: Client
     opened: Keeping
     tokens: dict[str, str]
 
@@ -47,8 +47,8 @@ def open_shop(database: Database, *, authentication: bool) -> Iterator[Shop]:
         tokens = {role: create_token(opened.keeper, role, role)[1] for role in ("viewer", "operator", "admin")}
         web = Web(opened.keeper.contract, database.url, authentication=authentication)
         app = web.app(LOOPBACK, Rates(rate=1e6, burst=1e6))
-        with open_client(app) as ask:
-            yield Shop(ask, opened, tokens if authentication else {})
+        with open_client(app) as client:
+            yield Shop(client, opened, tokens if authentication else {})
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def console(database: Database) -> Any:
 
 
 def post(shop: Shop, role: str, path: str, **body: Any) -> Any:
-    return shop.ask.post(f"/api/v1{path}", json=body, headers=shop.bearer(role))
+    return shop.client.post(f"/api/v1{path}", json=body, headers=shop.bearer(role))
 
 
 def recorded(shop: Shop) -> list[tuple[str, str, Any]]:
@@ -46,7 +46,7 @@ def test_flags_are_confirmed_by_name_and_recorded(console: Shop) -> None:
 
 
 def planned(shop: Shop) -> dict[str, Any]:
-    plan = shop.ask.get("/api/v1/plan?table=job", headers=shop.bearer("operator")).json()
+    plan = shop.client.get("/api/v1/plan?table=job", headers=shop.bearer("operator")).json()
     return {"table": "job", "made_at": plan["made_at"], "rows": plan["total"]}
 
 
@@ -152,10 +152,10 @@ def test_dead_letters_are_requeued_and_resolved(console: Shop) -> None:
     assert [one[2] for one in recorded(console)] == ["requeue", "resolve"]
 
 
-def test_a_form_is_accepted_from_its_own_page_alone(guarded: Shop) -> None:
-    ask, token = guarded.ask, guarded.tokens["operator"]
-    ask.post("/login", data={"token": token})
-    opened_page = ask.get("/tables/job")
+def test_a_form_is_accepted_from_its_own_page_only(guarded: Shop) -> None:
+    client, token = guarded.client, guarded.tokens["operator"]
+    client.post("/login", data={"token": token})
+    opened_page = client.get("/tables/job")
     assert opened_page.status_code == 200, opened_page.text
     page = opened_page.text
     key = form_key(token)
@@ -163,30 +163,30 @@ def test_a_form_is_accepted_from_its_own_page_alone(guarded: Shop) -> None:
     assert "/do/hold" in page
     assert "/do/enable" not in page
     body = {"table": "job", "reason": "dispute", "key": "id=1"}
-    assert ask.post("/do/hold", data=body).status_code == 403
-    assert ask.post("/do/hold", data={**body, "form_key": form_key("another")}).status_code == 403
-    other = ask.post("/do/hold", data={**body, "form_key": key}, headers={"origin": "http://evil.example"})
+    assert client.post("/do/hold", data=body).status_code == 403
+    assert client.post("/do/hold", data={**body, "form_key": form_key("another")}).status_code == 403
+    other = client.post("/do/hold", data={**body, "form_key": key}, headers={"origin": "http://evil.example"})
     assert other.status_code == 403
-    assert ask.post("/api/v1/hold", json=body).status_code == 403
+    assert client.post("/api/v1/hold", json=body).status_code == 403
     assert guarded.keeper.holds() == []
-    done = ask.post("/do/hold", data={**body, "form_key": key}, headers={"origin": "http://127.0.0.1"})
+    done = client.post("/do/hold", data={**body, "form_key": key}, headers={"origin": "http://127.0.0.1"})
     assert (done.status_code, "Back to job" in done.text) == (200, True)
     [hold] = guarded.keeper.holds()
-    page = ask.get("/tables/job").text
+    page = client.get("/tables/job").text
     assert f'name="hold" value="{hold.id}"' in page
 
 
 def test_every_form_of_the_page_of_a_table_leads_to_a_route(guarded: Shop) -> None:
     guarded.keeper.hold("job", reason="x")
-    guarded.ask.post("/login", data={"token": guarded.tokens["admin"]})
+    guarded.client.post("/login", data={"token": guarded.tokens["admin"]})
     found = set()
     for path in ("/tables/job", "/tables", "/queue"):
-        found |= set(re.findall(r'action="/do/([^"]+)"', guarded.ask.get(path).text))
+        found |= set(re.findall(r'action="/do/([^"]+)"', guarded.client.get(path).text))
     assert found <= {one.removeprefix("/") for one in FORMS}
     assert {"hold", "release", "disable"} <= found
 
 
 def test_a_viewer_sees_no_form_that_changes_something(guarded: Shop) -> None:
-    guarded.ask.post("/login", data={"token": guarded.tokens["viewer"]})
+    guarded.client.post("/login", data={"token": guarded.tokens["viewer"]})
     for path in ("/", "/tables", "/tables/job", "/queue"):
-        assert "/do/" not in guarded.ask.get(path).text
+        assert "/do/" not in guarded.client.get(path).text

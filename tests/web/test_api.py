@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_endpoint_that_reads_answers_an_object(shop: Shop) -> None:
     shop.keeper.claims().install()
-    without = shop.ask.get("/api/v1/archive/query?table=job")
+    without = shop.client.get("/api/v1/archive/query?table=job")
     assert (without.status_code, without.json()["detail"]) == (400, "the contract has no archive")
     for one in ENDPOINTS:
         if one.method == "GET" and not one.path.startswith("/api/v1/archive/"):
@@ -27,66 +27,66 @@ def test_every_endpoint_that_reads_answers_an_object(shop: Shop) -> None:
                 for value in one.values
                 if value.required
             }
-            response = shop.ask.get(one.path, params=given)
+            response = shop.client.get(one.path, params=given)
             assert response.status_code == 200, (one.path, response.text)
             assert isinstance(response.json(), dict)
 
 
 def test_the_answers_are_those_of_the_keeper(shop: Shop) -> None:
     shop.keeper.enable()
-    assert shop.ask.get("/api/v1/why?table=job&key=id%3D1").json()["verdict"] == "due"
-    plan = shop.ask.get("/api/v1/plan?table=job").json()
+    assert shop.client.get("/api/v1/why?table=job&key=id%3D1").json()["verdict"] == "due"
+    plan = shop.client.get("/api/v1/plan?table=job").json()
     assert [(one["rule"], one["due"]) for one in plan["steps"]] == [("old", 1)]
-    assert shop.ask.get("/api/v1/health").json()["verdict"] == shop.keeper.health().verdict
+    assert shop.client.get("/api/v1/health").json()["verdict"] == shop.keeper.health().verdict
 
 
 def test_lists_are_paged_by_cursor(shop: Shop) -> None:
-    first = shop.ask.get("/api/v1/tables?limit=1").json()
-    second = shop.ask.get("/api/v1/tables", params={"limit": 1, "cursor": first["next"]}).json()
+    first = shop.client.get("/api/v1/tables?limit=1").json()
+    second = shop.client.get("/api/v1/tables", params={"limit": 1, "cursor": first["next"]}).json()
     names = [first["items"][0]["table"], second["items"][0]["table"]]
     assert names == sorted(names)
     assert (len(set(names)), second["next"]) == (2, None)
     shop.keeper.enable()
     for _ in range(3):
         shop.keeper.sweep("job")
-    page = shop.ask.get("/api/v1/audit?table=job&limit=2").json()
-    rest = shop.ask.get(f"/api/v1/audit?table=job&limit=2&cursor={page['next']}").json()
+    page = shop.client.get("/api/v1/audit?table=job&limit=2").json()
+    rest = shop.client.get(f"/api/v1/audit?table=job&limit=2&cursor={page['next']}").json()
     numbers = [one["id"] for one in page["items"] + rest["items"]]
     assert (len(numbers), numbers) == (3, sorted(numbers, reverse=True))
     assert rest["next"] is None
 
 
 def test_problems_name_the_code_that_explain_knows(shop: Shop) -> None:
-    response = shop.ask.get("/api/v1/why?table=jop&key=1")
+    response = shop.client.get("/api/v1/why?table=jop&key=1")
     assert response.status_code == 404
     assert response.headers["content-type"] == "application/problem+json"
     problem = response.json()
     assert (problem["code"], problem["status"]) == ("UnknownTable", 404)
     assert "did you mean 'job'?" in problem["hint"]
-    since = shop.ask.get("/api/v1/audit?since=yesterday")
+    since = shop.client.get("/api/v1/audit?since=yesterday")
     assert (since.status_code, since.json()["code"]) == (400, "WrongArgument")
     for accepted in ("2026-01-31", "2026-01-31T00:00:00"):
-        assert shop.ask.get(f"/api/v1/audit?since={accepted}").status_code == 200
-    assert shop.ask.get("/api/v1/nothing").json()["code"] == "NotFound"
+        assert shop.client.get(f"/api/v1/audit?since={accepted}").status_code == 200
+    assert shop.client.get("/api/v1/nothing").json()["code"] == "NotFound"
 
 
 def test_a_database_that_is_gone_is_reported(sqlite_database: Database, tmp_path: Path) -> None:
-    with open_client(console(Contract(None, ()), url=f"sqlite:///{tmp_path}/missing.db")) as ask:
-        response = ask.get("/api/v1/health")
+    with open_client(console(Contract(None, ()), url=f"sqlite:///{tmp_path}/missing.db")) as client:
+        response = client.get("/api/v1/health")
         assert (response.status_code, response.json()["code"]) == (503, "Unreachable")
         assert response.headers["retry-after"] == "5"
-        assert ask.get("/readyz").status_code == 503
+        assert client.get("/readyz").status_code == 503
 
 
 def test_metrics_are_those_of_the_exporter(shop: Shop) -> None:
-    text = shop.ask.get("/metrics").text
+    text = shop.client.get("/metrics").text
     assert "wane_up 1.0" in text
 
 
 def test_nothing_is_acted_on_without_authentication(shop: Shop) -> None:
     for one in ENDPOINTS:
         if one.method != "GET":
-            response = shop.ask.ask(one.method, one.path, json={})
+            response = shop.client.request(one.method, one.path, json={})
             assert response.status_code == 403, one.path
 
 

@@ -35,16 +35,16 @@ EVER = {
 class Shelf:
     """A console over an archive of forty rows."""
 
-    ask: Client
+    client: Client
     cold: Cold
     tokens: dict[str, str]
     web: Web
 
     def get(self, path: str, role: str = "viewer", **values: Any) -> Any:
-        return self.ask.get(f"/api/v1/archive{path}", params=values, headers=self._bearer(role))
+        return self.client.get(f"/api/v1/archive{path}", params=values, headers=self._bearer(role))
 
     def post(self, path: str, role: str = "admin", **body: Any) -> Any:
-        return self.ask.post(f"/api/v1/archive{path}", json=body, headers=self._bearer(role))
+        return self.client.post(f"/api/v1/archive{path}", json=body, headers=self._bearer(role))
 
     def _bearer(self, role: str) -> dict[str, str]:
         return {"authorization": f"Bearer {self.tokens[role]}"} if self.tokens else {}
@@ -73,8 +73,8 @@ def shelf(database: Database, folder: Path, *, authentication: bool = True) -> I
             keeper = cold.keeper
             tokens = {role: create_token(keeper, role, role)[1] for role in ("viewer", "operator", "admin")}
             web = Web(keeper.contract, database.url, authentication=authentication)
-            with open_client(web.app(LOOPBACK, Rates(rate=1e6, burst=1e6))) as ask:
-                yield Shelf(ask, cold, tokens if authentication else {}, web)
+            with open_client(web.app(LOOPBACK, Rates(rate=1e6, burst=1e6))) as client:
+                yield Shelf(client, cold, tokens if authentication else {}, web)
             for job in web.jobs.newest(100):  # No job outlives its database.
                 assert job.ended.wait(60)
 
@@ -127,7 +127,7 @@ def test_what_a_query_gets_wrong_is_its_problem(archived: Shelf) -> None:
 
 def test_a_query_of_another_site_is_refused(archived: Shelf) -> None:
     headers = {**archived._bearer("viewer"), "sec-fetch-site": "cross-site"}
-    refused = archived.ask.get("/api/v1/archive/query?table=event", headers=headers)
+    refused = archived.client.get("/api/v1/archive/query?table=event", headers=headers)
     assert (refused.status_code, refused.json()["code"]) == (403, "CrossSite")
 
 
@@ -135,10 +135,10 @@ def test_a_query_needs_no_authentication_where_nothing_else_does(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
     with shelf(sqlite_database, tmp_path, authentication=False) as open_shelf:
-        page = open_shelf.ask.get("/archive/query?table=event&where=id+%3D+1&columns=body&limit=5").text
+        page = open_shelf.client.get("/archive/query?table=event&where=id+%3D+1&columns=body&limit=5").text
         assert "body 1" in page
         assert "Files read" in page
-        assert "/do/" not in open_shelf.ask.get("/archive").text
+        assert "/do/" not in open_shelf.client.get("/archive").text
 
 
 class Stalled:
@@ -165,15 +165,15 @@ def test_a_slow_query_blocks_no_request_and_its_page_refreshes(
     stalled = Stalled(monkeypatch)
     job = archived.get("/query", table="event").json()
     assert (job["state"], job["result"]) == ("running", None)
-    archived.ask.post("/login", data={"token": archived.tokens["viewer"]})
-    page = archived.ask.get("/archive/query?table=event").text
+    archived.client.post("/login", data={"token": archived.tokens["viewer"]})
+    page = archived.client.get("/archive/query?table=event").text
     assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in page
     assert 'hx-get="/archive/query?table=event" hx-trigger="every 2s"' in page
     assert "selected>event</option>" in page
     assert "<option>event_read</option>" in page
     stalled.may.set()
     assert archived.ended(job)["state"] == "done"
-    assert "http-equiv" not in archived.ask.get(f"/archive/jobs/{job['id']}").text
+    assert "http-equiv" not in archived.client.get(f"/archive/jobs/{job['id']}").text
 
 
 def test_a_query_that_no_client_waits_for_is_stopped(archived: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,8 +295,8 @@ def test_an_unfinished_restore_is_ended(archived: Shelf, monkeypatch: pytest.Mon
         with pytest.raises(KeyboardInterrupt):
             archived.cold.keeper.archive.restore("event", keys=[{"id": 7}])
     [restore] = archived.get("").json()["restores"]
-    archived.ask.post("/login", data={"token": archived.tokens["admin"]})
-    assert "/do/archive/cancel-restore" in archived.ask.get("/archive").text
+    archived.client.post("/login", data={"token": archived.tokens["admin"]})
+    assert "/do/archive/cancel-restore" in archived.client.get("/archive").text
     requested = {"table": "event", "restore": restore["id"]}
     assert archived.post("/cancel-restore", **requested).status_code == 400
     assert archived.post("/cancel-restore", table="event", restore=99, confirm="event").status_code == 400
@@ -306,24 +306,24 @@ def test_an_unfinished_restore_is_ended(archived: Shelf, monkeypatch: pytest.Mon
 
 
 def test_a_restore_goes_through_the_forms_of_the_console(archived: Shelf) -> None:
-    ask = archived.ask
-    ask.post("/login", data={"token": archived.tokens["admin"]})
-    page = ask.get("/archive").text
+    client = archived.client
+    client.post("/login", data={"token": archived.tokens["admin"]})
+    page = client.get("/archive").text
     key = re.search(r'name="form_key" value="([^"]+)"', page)
     assert key
     form = {"form_key": key[1], "table": "event", "key": "id=7", "month": "", "sweep": "", "on_conflict": "refuse"}
-    assert ask.post("/do/archive/plan-restore", data={**form, "form_key": "x"}).status_code == 403
-    planned = ask.post("/do/archive/plan-restore", data=form)
+    assert client.post("/do/archive/plan-restore", data={**form, "form_key": "x"}).status_code == 403
+    planned = client.post("/do/archive/plan-restore", data=form)
     assert planned.status_code == 303
     job = planned.headers["location"].rsplit("/", 1)[-1]
     archived.ended({"id": job, "state": "running"})
-    shown = ask.get(planned.headers["location"]).text
+    shown = client.get(planned.headers["location"]).text
     assert "What would come back" in shown
     assert f'name="plan" value="{job}"' in shown
     body = {"form_key": key[1], "table": "event", "plan": job, "confirm": "event"}
-    done = ask.post("/do/archive/restore", data=body)
+    done = client.post("/do/archive/restore", data=body)
     archived.ended({"id": done.headers["location"].rsplit("/", 1)[-1], "state": "running"})
-    assert "What came back" in ask.get(done.headers["location"]).text
+    assert "What came back" in client.get(done.headers["location"]).text
     assert 7 in archived.cold.hot()
-    ask.post("/login", data={"token": archived.tokens["operator"]})
-    assert "/do/" not in ask.get("/archive").text
+    client.post("/login", data={"token": archived.tokens["operator"]})
+    assert "/do/" not in client.get("/archive").text

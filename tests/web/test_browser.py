@@ -156,7 +156,7 @@ def test_no_page_has_a_serious_fault_of_accessibility(
                 assert faults(page) == [], path
 
 
-def test_it_works_without_scripts_and_by_keyboard_alone(browser: Browser, sqlite_database: SqliteDatabase) -> None:
+def test_it_works_without_scripts_and_by_keyboard_only(browser: Browser, sqlite_database: SqliteDatabase) -> None:
     with keeping(sqlite_database, *shop(sqlite_database)) as opened:
         _, token = create_token(opened.keeper, "alice", "viewer")
         app = console(opened.keeper.contract, url=sqlite_database.url, authentication=True)

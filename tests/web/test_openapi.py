@@ -34,12 +34,12 @@ def checks() -> list[Any]:
     ]
 
 
-def ask(shop: Shop, case: Any) -> Any:
+def send(shop: Shop, case: Any) -> Any:
     options = case.as_transport_kwargs(base_url="http://127.0.0.1", headers=shop.bearer("admin"))
     allowed = {name: options[name] for name in ("params", "json", "data", "headers") if options.get(name) is not None}
     if "data" in allowed:
         allowed["content"] = allowed.pop("data")
-    return shop.ask.ask(options["method"], options["url"], **allowed)
+    return shop.client.request(options["method"], options["url"], **allowed)
 
 
 @pytest.mark.parametrize("mode", ["valid", "invalid"])
@@ -47,7 +47,7 @@ def test_every_answer_is_one_that_the_document_describes(guarded: Shop, mode: st
     from schemathesis import GenerationMode
 
     generated = {"valid": GenerationMode.POSITIVE, "invalid": GenerationMode.NEGATIVE}[mode]
-    document = json.loads(guarded.ask.get("/api/v1/openapi.json").text)
+    document = json.loads(guarded.client.get("/api/v1/openapi.json").text)
     found = operations(document)
     assert len(found) == sum(map(len, document["paths"].values()))
     for operation in found:
@@ -55,6 +55,6 @@ def test_every_answer_is_one_that_the_document_describes(guarded: Shop, mode: st
         @settings(max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(generation_mode=generated))
         def check(case: Any) -> None:
-            case.validate_response(ask(guarded, case), checks=checks())
+            case.validate_response(send(guarded, case), checks=checks())
 
         check()

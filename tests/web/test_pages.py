@@ -56,21 +56,21 @@ def test_every_page_answers_and_escapes(shop: Shop) -> None:
         "/nowhere",
     ]
     for path in paths:
-        response = shop.ask.get(path)
+        response = shop.client.get(path)
         found = 404 if path in (f"/tables/no{evil}", "/nowhere") else 200
         assert response.status_code == found, (path, response.text)
         assert "<script>alert" not in response.text, path
         assert "onerror=alert(1)>" not in response.text.replace("&gt;", ""), path
         assert "49" not in re.findall(r"'(\d+)$", response.text), path
-    assert "a live state" not in shop.ask.get("/tables/job?key=4").text
+    assert "a live state" not in shop.client.get("/tables/job?key=4").text
 
 
-def test_the_overview_says_what_is_wrong_and_how_to_mend_it(shop: Shop) -> None:
-    text = shop.ask.get("/").text
+def test_the_overview_states_what_is_wrong_and_how_to_repair_it(shop: Shop) -> None:
+    text = shop.client.get("/").text
     assert "Sweeps are off" in text
     assert "Fix: " in text
     assert 'hx-trigger="every 15s"' in text
-    assert "hx-trigger" not in shop.ask.get("/?pause=1").text
+    assert "hx-trigger" not in shop.client.get("/?pause=1").text
 
 
 def test_a_table_shows_its_contract_curve_ages_statements_and_a_row(shop: Shop) -> None:
@@ -82,7 +82,7 @@ def test_a_table_shows_its_contract_curve_ages_statements_and_a_row(shop: Shop) 
             own.write(
                 transaction.execute, Snapshot(keeper.store.now() - days * DAY, name, 1000 - days * 50, True, 4096, True)
             )
-    page = shop.ask.get("/tables/job?key=1").text
+    page = shop.client.get("/tables/job?key=1").text
     assert "done older than 7d by at_ms" in page
     assert '<polyline class="rows"' in page
     assert '<polyline class="forecast"' in page
@@ -103,23 +103,23 @@ def test_ages_are_counted_in_equal_steps(shop: Shop) -> None:
 
 
 def test_tables_are_sorted_and_found(shop: Shop) -> None:
-    text = shop.ask.get("/tables?sort=due&find=job").text
+    text = shop.client.get("/tables?sort=due&find=job").text
     assert "/tables/job" in text
     assert "script" not in re.sub(r"<script src=[^>]*>", "", text).replace("</script>", "")
-    assert "No table has this name." in shop.ask.get("/tables?find=zzz").text
+    assert "No table has this name." in shop.client.get("/tables?find=zzz").text
 
 
 def test_runs_are_filtered_paged_and_exported(shop: Shop) -> None:
     shop.keeper.enable()
     shop.keeper.sweep()
     shop.keeper.sweep("job")
-    text = shop.ask.get("/runs?table=job&limit=1").text
+    text = shop.client.get("/runs?table=job&limit=1").text
     cursor = re.search(r"cursor=(\d+)", text)
     assert cursor
-    assert "No run was found." in shop.ask.get(f"/runs?table=job&cursor={1}").text
-    rows = list(csv.DictReader(io.StringIO(shop.ask.get("/runs.csv?table=job").text)))
+    assert "No run was found." in shop.client.get(f"/runs?table=job&cursor={1}").text
+    rows = list(csv.DictReader(io.StringIO(shop.client.get("/runs.csv?table=job").text)))
     assert [(one["table"], one["rule"], one["rows"]) for one in rows] == [("job", "old", "0"), ("job", "old", "1")]
-    exported = shop.ask.get("/runs.json")
+    exported = shop.client.get("/runs.json")
     assert len(exported.json()["items"]) == 3
     assert "attachment" in exported.headers["content-disposition"]
 
@@ -127,7 +127,7 @@ def test_runs_are_filtered_paged_and_exported(shop: Shop) -> None:
 def test_an_export_holds_no_formula(shop: Shop) -> None:
     keeper = shop.keeper
     keeper.pruner.prune("job", rule="old", limit=10, actor="=cmd()")
-    [row] = csv.DictReader(io.StringIO(shop.ask.get("/runs.csv").text))
+    [row] = csv.DictReader(io.StringIO(shop.client.get("/runs.csv").text))
     assert row["actor"] == "'=cmd()"
 
 
@@ -137,39 +137,39 @@ def test_the_queue_shows_dead_letters_without_tokens(shop: Shop) -> None:
     reserved = queue.reserve()
     assert reserved is not None
     queue.release("m1", reserved.token, "bounced")
-    text = shop.ask.get("/queue?pool=mail").text
+    text = shop.client.get("/queue?pool=mail").text
     assert "bounced" in text
-    answer = shop.ask.get("/api/v1/queue/dead-letters?pool=mail").text
+    answer = shop.client.get("/api/v1/queue/dead-letters?pool=mail").text
     assert "token" not in answer
 
 
 @pytest.mark.unmigrated
-def test_a_database_without_wanes_own_tables_says_so(sqlite_database: Database) -> None:
+def test_a_database_without_wanes_own_tables_reports_it(sqlite_database: Database) -> None:
     jobs(sqlite_database, (1, "done", ago(8)))
     with (
         keeping(sqlite_database, migrate=False) as opened,
-        open_client(console(opened.keeper.contract, url=sqlite_database.url)) as ask,
+        open_client(console(opened.keeper.contract, url=sqlite_database.url)) as client,
     ):
-        assert "wane migrate" in ask.get("/").text
-        assert ask.get("/tables/job").status_code == 200
-        assert ask.get("/queue").status_code == 409
-        assert ask.get("/readyz").status_code == 503
-        assert ask.get("/healthz").status_code == 200
+        assert "wane migrate" in client.get("/").text
+        assert client.get("/tables/job").status_code == 200
+        assert client.get("/queue").status_code == 409
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
 
 
 def test_it_is_mounted_below_a_path(sqlite_database: Database) -> None:
     jobs(sqlite_database, (1, "done", ago(8)))
     with keeping(sqlite_database) as opened:
         inner = console(opened.keeper.contract, url=sqlite_database.url)
-        with open_client(Starlette(routes=[Mount("/retention", inner)])) as ask:
-            page = ask.get("/retention/tables")
+        with open_client(Starlette(routes=[Mount("/retention", inner)])) as client:
+            page = client.get("/retention/tables")
             assert 'href="/retention/tables/job"' in page.text
-            assert ask.get("/retention/static/console.css").status_code == 200
-            assert ask.get("/retention/api/v1/tables").json()["items"][0]["table"] == "job"
+            assert client.get("/retention/static/console.css").status_code == 200
+            assert client.get("/retention/api/v1/tables").json()["items"][0]["table"] == "job"
 
 
 def test_an_evil_state_is_shown_as_text(shop: Shop) -> None:
-    found = shop.ask.get("/api/v1/why?table=job&key=4").json()
+    found = shop.client.get("/api/v1/why?table=job&key=4").json()
     assert found["rules"][0]["conditions"][0]["values"] == {"state": EVIL_STATE}
 
 
@@ -177,9 +177,9 @@ def test_partitions_are_listed_by_month(postgres_database: Database, tmp_path: P
     postgres_database.script(PLAIN)
     with partitioning(postgres_database, tmp_path) as keeper:
         keeper.partition.convert("event", accept=True)
-        with open_client(console(keeper.contract, url=postgres_database.url)) as ask:
-            page = ask.get("/partitions").text
-            [found] = ask.get("/api/v1/partitions").json()["items"]
+        with open_client(console(keeper.contract, url=postgres_database.url)) as client:
+            page = client.get("/partitions").text
+            [found] = client.get("/api/v1/partitions").json()["items"]
     assert (found["table"], found["problem"]) == ("event", None)
     assert found["partitions"]
     assert all(f"<li>{one}</li>" in page for one in found["partitions"])
@@ -196,29 +196,29 @@ def covering(database: Database) -> Iterator[Client]:
         (table("job", rule("old", followers=(Follower(Reference(TableName("part"), ("job_id",))),))),),
         excused=((TableName("flags"), Excuse(ExcuseKind.CONSTANT, "few")),),
     )
-    with open_client(console(contract, url=database.url)) as ask:
-        yield ask
+    with open_client(console(contract, url=database.url)) as client:
+        yield client
 
 
 def test_every_link_to_a_table_leads_to_its_page(database: Database) -> None:
-    with covering(database) as ask:
-        links = set(re.findall(r'href="(/tables/[^"]+)"', ask.get("/tables").text))
+    with covering(database) as client:
+        links = set(re.findall(r'href="(/tables/[^"]+)"', client.get("/tables").text))
         assert links == {"/tables/job", "/tables/part", "/tables/flags"}
         for link in links:
-            page = ask.get(link)
+            page = client.get(link)
             assert page.status_code == 200, (link, page.text)
             assert ("Why is a row still here" in page.text) == (link == "/tables/job")
-        assert "follows job (job_id)" in ask.get("/tables/part").text
-        assert "few" in ask.get("/tables/flags").text
-        found = ask.get("/api/v1/table?table=part").json()
+        assert "follows job (job_id)" in client.get("/tables/part").text
+        assert "few" in client.get("/tables/flags").text
+        found = client.get("/api/v1/table?table=part").json()
         assert (found["contract"]["bound"], found["ages"]) == ("follows job (job_id)", None)
-        assert ask.get("/tables/jop").status_code == 404
+        assert client.get("/tables/jop").status_code == 404
 
 
 def test_a_run_of_all_tables_or_of_an_unknown_one_has_no_link(shop: Shop) -> None:
     shop.keeper.record_action("enable")
     shop.keeper.record_action("hold", "dropped")
-    text = shop.ask.get("/runs").text
+    text = shop.client.get("/runs").text
     assert "<td>all tables</td>" in text
     assert "<td>dropped</td>" in text
 
@@ -226,24 +226,24 @@ def test_a_run_of_all_tables_or_of_an_unknown_one_has_no_link(shop: Shop) -> Non
 def test_a_hold_is_shown_by_the_columns_of_its_key(shop: Shop) -> None:
     shop.keeper.hold("job", {"id": 3}, reason="dispute")
     shop.keeper.hold(f'"{EVIL}"', {"id": EVIL}, reason="quoted")
-    assert "<td>id = 3</td>" in shop.ask.get("/tables/job").text
-    assert shop.ask.get("/api/v1/holds?table=jop").status_code == 404
-    rows = [one["row"] for one in shop.ask.get("/api/v1/holds").json()["items"]]
+    assert "<td>id = 3</td>" in shop.client.get("/tables/job").text
+    assert shop.client.get("/api/v1/holds?table=jop").status_code == 404
+    rows = [one["row"] for one in shop.client.get("/api/v1/holds").json()["items"]]
     assert rows == [{"id": EVIL}, {"id": "3"}]
-    why = shop.ask.get("/api/v1/why?table=job&key=3").json()
+    why = shop.client.get("/api/v1/why?table=job&key=3").json()
     assert (why["key"], [one["reason"] for one in why["holds"]]) == ({"id": "3"}, ["dispute"])
 
 
 def test_due_rows_that_were_not_counted_in_time_are_counted_on_request(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = shop.ask.get("/tables/job").text
+    page = shop.client.get("/tables/job").text
     assert "Count all due rows" not in page
     monkeypatch.setattr("wane.web._pages._PLAN_SECONDS", 0.0)
     insert(shop.opened.database, "job", "id, state, at_ms", *((n, "done", ago(9)) for n in range(100, 20_000)))
-    page = shop.ask.get("/tables/job").text
+    page = shop.client.get("/tables/job").text
     assert 'href="/tables/job?count=all"' in page
-    assert "19,901 rows due" in shop.ask.get("/tables/job?count=all").text
+    assert "19,901 rows due" in shop.client.get("/tables/job?count=all").text
 
 
 def test_pages_share_a_health_report_until_an_action(guarded: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,14 +257,14 @@ def test_pages_share_a_health_report_until_an_action(guarded: Shop, monkeypatch:
     monkeypatch.setattr(Keeper, "health", counted)
     mine = {"headers": guarded.bearer("operator")}
     for path in ("/", "/tables", "/tables/job"):
-        assert guarded.ask.get(path, **mine).status_code == 200
+        assert guarded.client.get(path, **mine).status_code == 200
     assert len(read) == 1
-    assert guarded.ask.post("/api/v1/disable", json={"table": "job", "confirm": "job"}, **mine).status_code == 200
-    assert "off</dd>" in guarded.ask.get("/tables/job", **mine).text
+    assert guarded.client.post("/api/v1/disable", json={"table": "job", "confirm": "job"}, **mine).status_code == 200
+    assert "off</dd>" in guarded.client.get("/tables/job", **mine).text
     assert len(read) == 2
 
 
-def test_a_report_is_read_again_when_it_is_old_or_was_forgotten(shop: Shop) -> None:
+def test_a_report_is_reread_when_it_is_old_or_was_forgotten(shop: Shop) -> None:
     now = [0.0]
     reports = SharedHealth(clock=lambda: now[0])
     first = reports.read(shop.keeper)
@@ -277,9 +277,9 @@ def test_a_report_is_read_again_when_it_is_old_or_was_forgotten(shop: Shop) -> N
     assert reports.read(shop.keeper) is not second
 
 
-def test_a_console_without_authentication_asks_for_no_token(shop: Shop) -> None:
-    assert shop.ask.get("/login").headers["location"] == "/"
-    signed = shop.ask.post("/login", data={"token": "wane_x"})
+def test_a_console_without_authentication_needs_no_token(shop: Shop) -> None:
+    assert shop.client.get("/login").headers["location"] == "/"
+    signed = shop.client.post("/login", data={"token": "wane_x"})
     assert (signed.status_code, "it only reads" in signed.text) == (403, True)
-    refused = shop.ask.post("/api/v1/sweep", json={}).json()
+    refused = shop.client.post("/api/v1/sweep", json={}).json()
     assert (refused["code"], "token" in refused["detail"]) == ("ReadOnly", False)

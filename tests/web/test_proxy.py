@@ -29,8 +29,8 @@ USER, GROUPS = "X-Wane-User", "X-Wane-Groups"
 class Behind:
     """Clients of one console, each with the address that its connection comes from."""
 
-    def __init__(self, ask: Client, opened: Keeping) -> None:
-        self.ask, self.opened, self._app = ask, opened, ask._client._transport
+    def __init__(self, client: Client, opened: Keeping) -> None:
+        self.client, self.opened, self._app = client, opened, client._client._transport
 
     def get(self, path: str, *, peer: str = PROXY, **headers: str) -> httpx.Response:
         return self.send("GET", path, peer=peer, headers={name.replace("_", "-"): one for name, one in headers.items()})
@@ -38,7 +38,7 @@ class Behind:
     def send(self, method: str, path: str, *, peer: str, **options: Any) -> httpx.Response:
         assert isinstance(self._app, httpx.ASGITransport)
         self._app.client = (peer, 1)
-        return self.ask.ask(method, path, **options)
+        return self.client.request(method, path, **options)
 
 
 @contextmanager
@@ -47,8 +47,8 @@ def behind(database: Database, **options: Any) -> Iterator[Behind]:
     proxy = TrustedProxy(["10.0.0.0/30"], user_header=USER, groups_header=GROUPS, grants=options.pop("grants", GRANTS))
     with keeping(database) as opened:
         web = Web(opened.keeper.contract, database.url, authentication=True, proxy=proxy)
-        with open_client(web.app(LOOPBACK, options.pop("rates", Rates(rate=1e6, burst=1e6)))) as ask:
-            yield Behind(ask, opened)
+        with open_client(web.app(LOOPBACK, options.pop("rates", Rates(rate=1e6, burst=1e6)))) as client:
+            yield Behind(client, opened)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_clients_behind_the_proxy_are_counted_one_by_one(sqlite_database: Sqlite
         assert found.get("/healthz", peer=STRANGER, X_Forwarded_For="203.0.113.10").status_code == 429
 
 
-def test_the_cookie_is_for_tls_alone_where_the_proxy_has_it(console_behind: Behind) -> None:
+def test_the_cookie_is_for_tls_only_where_the_proxy_has_it(console_behind: Behind) -> None:
     token = create_token(console_behind.opened.keeper, "x", "viewer")[1]
     for peer, secure in ((PROXY, True), (STRANGER, False)):
         headers = {"x-forwarded-proto": "https"}
@@ -160,7 +160,7 @@ def test_what_makes_no_sense_is_refused_at_the_start(sqlite_database: SqliteData
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "stated"),
     [
         (["--proxy", PROXY], "a trusted proxy needs --auth"),
         (["--auth", "--user-header", USER], "name its address"),
@@ -170,11 +170,11 @@ def test_what_makes_no_sense_is_refused_at_the_start(sqlite_database: SqliteData
     ],
 )
 def test_the_command_refuses_what_makes_no_sense(
-    sqlite_database: SqliteDatabase, tmp_path: Any, options: list[str], says: str
+    sqlite_database: SqliteDatabase, tmp_path: Any, options: list[str], stated: str
 ) -> None:
     (tmp_path / "wane.toml").write_text("")
     run = CliRunner().invoke(
         command_line, ["serve", "-c", str(tmp_path / "wane.toml"), "--url", sqlite_database.url, *options]
     )
     assert run.exit_code != 0
-    assert says in re.sub(r"[\s│]+", " ", f"{run.output} {run.exception}")
+    assert stated in re.sub(r"[\s│]+", " ", f"{run.output} {run.exception}")

@@ -178,7 +178,7 @@ def test_orphan_deliveries_leave_and_those_of_events_stay(webhooks: WebhookReten
     assert left == [(1, T - 50), (None, T - 1), (None, T), (None, T + 1)]
 
 
-def test_the_trail_says_what_was_asked_and_what_left(webhooks: WebhookRetention, database: Database) -> None:
+def test_the_trail_states_what_was_requested_and_what_left(webhooks: WebhookRetention, database: Database) -> None:
     event(database, 1, "handled", T - 10, attempts=3, deliveries=2, jobs=["knocker.events"])
     delivery(database, T - 10)
     before = int(time.time())

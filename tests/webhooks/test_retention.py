@@ -190,7 +190,7 @@ def test_without_a_listener_a_failing_pass_is_logged(
     assert "attempts stay" in caplog.text
 
 
-def test_a_lost_connection_is_opened_again(postgres_database: PostgresDatabase) -> None:
+def test_a_lost_connection_is_reopened(postgres_database: PostgresDatabase) -> None:
     prepare(postgres_database)
     with WebhookRetention.open(postgres_database.url, contract=contract()) as webhooks:
         webhooks.run_retention(QUICK, max_runs=1)

@@ -81,19 +81,19 @@ def test_flags_block_a_due_row(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "says"),
+    ("state", "stated"),
     [
         ("queued", "state = 'queued' is a live state: no rule takes such a row"),
         ("parked", "state = 'parked' is excused as inline: the application deletes it"),
         ("odd", "no rule is about rows with state = 'odd'"),
     ],
 )
-def test_a_state_without_a_rule_retains_a_row(database: Database, state: str, says: str) -> None:
+def test_a_state_without_a_rule_retains_a_row(database: Database, state: str, stated: str) -> None:
     jobs(database, (1, state, ago(8)))
     excused = (("parked", Excuse(ExcuseKind.INLINE, "the application deletes it")),)
     with keeping(database, replace(table(), excused=excused)) as opened:
         why = opened.keeper.why("job", 1)
-        assert (why.verdict, why.summary) == (RowVerdict.RETAINED, says)
+        assert (why.verdict, why.summary) == (RowVerdict.RETAINED, stated)
 
 
 @pytest.mark.parametrize("at", [None, 5])
@@ -259,8 +259,8 @@ def test_an_expiry_is_due_at_its_time(database: Database) -> None:
 def test_it_is_awaited(sqlite_database: Database) -> None:
     jobs(sqlite_database, (1, "done", ago(8)))
 
-    async def ask(opened: Keeping) -> WhyRow:
+    async def read(opened: Keeping) -> WhyRow:
         return await wane.AsyncKeeper(opened.keeper).why("job", 1)
 
     with keeping(sqlite_database) as opened:
-        assert asyncio.run(ask(opened)).verdict is RowVerdict.BLOCKED
+        assert asyncio.run(read(opened)).verdict is RowVerdict.BLOCKED

@@ -130,7 +130,7 @@ async def test_prefects_own_service_gives_back_what_is_overdue(store: Store, poo
     await queue.close()
 
 
-async def test_what_is_missing_is_said_until_it_is_there(
+async def test_what_is_missing_is_stated_until_it_is_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pool: UUID
 ) -> None:
     monkeypatch.delenv(URL_VARIABLE)
@@ -247,7 +247,7 @@ async def test_prefect_counts_leases_that_end_and_letters_that_die(
         assert counted.grown() == {dead: 1}
 
 
-async def test_completed_messages_are_remembered_for_as_long_as_prefect_says(
+async def test_completed_messages_are_remembered_for_as_long_as_prefect_states(
     queue: WorkerCleanupQueue, pool: UUID, clock: Clock
 ) -> None:
     # Without a setting for ever; with one, at most for ten years, which is the queue's own limit.

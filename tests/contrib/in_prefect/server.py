@@ -16,7 +16,7 @@ from prefect.server.worker_communication.cleanup_queue import get_worker_cleanup
 
 async def serve() -> None:
     calls: set[asyncio.Task[None]] = set()
-    say({"ready": True})
+    send({"ready": True})
     while line := await asyncio.to_thread(sys.stdin.readline):
         calls.add(asyncio.create_task(answer(**json.loads(line))))
 
@@ -27,12 +27,12 @@ async def answer(number: int, call: str, options: dict[str, Any]) -> None:
         queue = get_worker_cleanup_queue()
         found = await getattr(queue, call)(**given)
     except Exception as error:
-        say({"number": number, "error": type(error).__name__, "message": str(error)})
+        send({"number": number, "error": type(error).__name__, "message": str(error)})
         return
-    say({"number": number, "result": found.model_dump(mode="json") if hasattr(found, "model_dump") else found})
+    send({"number": number, "result": found.model_dump(mode="json") if hasattr(found, "model_dump") else found})
 
 
-def say(what: dict[str, Any]) -> None:
+def send(what: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 

@@ -31,8 +31,8 @@ def groups(path: ColdPath, shape: Shape) -> Iterator[pa.Table]:
     """Read some columns of a file, one row group at a time, each as the type that the table has; verify every page's
     checksum.
 
-    Files that Delta Lake rewrote have types of its own, which Arrow can compare but not filter. A column that was added
-    later than its file is NULL. Raise Unproven if the file cannot be read.
+    Files that another writer rewrote may have other types: Spark stores times as INT96. A column that was added later
+    than its file is NULL. Raise Unproven if the file cannot be read.
     """
     try:
         with pq.ParquetFile(source(path), page_checksum_verification=True) as opened:
