@@ -1,4 +1,4 @@
-"""Settings of a PostgreSQL session: frequent statements share them, and nothing else ever meets them."""
+"""Settings of a session: the statements that need them share them, and nothing else ever meets them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pytest
 
 from covering import role
 from races.racing import Background
-from servers import PostgresDatabase
+from servers import PostgresDatabase, SqliteDatabase
 from wane._db import open_store
 from wane._db.postgres.bounded import BoundedConnection
 from wane._db.postgres.store import PostgresStore
+from wane._db.sqlite.store import SqliteStore
 from wane._db.statement import Statement
+from wane._db.transaction import Transaction
 from wane._db.url import resolve_url
 from wane.errors import StoreError, Unreachable
 
@@ -207,3 +209,23 @@ def test_a_connection_that_cannot_be_set_up_is_closed(postgres_database: Postgre
             postgres_database.execute(f"GRANT EXECUTE ON {function} TO PUBLIC")
     used = [one.frame.f_locals.get("connection") for one in refused.traceback]
     assert [one.closed for one in used if isinstance(one, BoundedConnection)] == [True]
+
+
+def test_repeated_transactions_leave_the_settings_of_the_connection_as_they_were(
+    sqlite_database: SqliteDatabase,
+) -> None:
+    sqlite_database.execute("PRAGMA journal_mode = wal")
+    names = ("wal_autocheckpoint", "temp_store")
+
+    def settings(transaction: Transaction) -> list[int]:
+        return [transaction.execute(f"PRAGMA {name}", {})[0][0] for name in names]
+
+    with open_store(resolve_url(sqlite_database.url)) as store:
+        assert isinstance(store, SqliteStore)
+        with store.transaction() as transaction:
+            usual = settings(transaction)
+        left = [1, 2]
+        repeated = store.repeat(lambda transaction: settings(transaction) if left and left.pop() else None)
+        assert list(repeated) == [[10 * usual[0], 2]] * 2
+        with store.transaction() as transaction:
+            assert settings(transaction) == usual

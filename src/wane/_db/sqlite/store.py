@@ -273,7 +273,7 @@ class SqliteStore(Store):
             if own.in_transaction or self._waiting.busy_seconds is None:
                 return
             cursor = own.cursor()
-            with suppress(WaneError, sqlite3.Error), self._waiting.checkpointing_rarely(), _limited(own) as limit:
+            with suppress(WaneError, sqlite3.Error), self._waiting.repeating(), _limited(own) as limit:
                 while True:
                     limit()
                     cursor.execute("BEGIN IMMEDIATE")

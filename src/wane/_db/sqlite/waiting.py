@@ -15,6 +15,7 @@ _NORMAL = 1
 
 
 _RARELY = 10
+_MEMORY = 2
 
 
 class Waiting:
@@ -48,19 +49,21 @@ class Waiting:
             self._set("busy_timeout", 0)
 
     @contextmanager
-    def checkpointing_rarely(self) -> Iterator[None]:
-        """Let the log grow to ten times its usual size before a commit moves it into the database.
+    def repeating(self) -> Iterator[None]:
+        """Configure the connection for many transactions in a row that change the same pages.
 
-        Many transactions in a row change the same pages, which are moved once then.
+        The log grows to ten times its usual size before a commit moves it into the database. What undoes one statement
+        of a transaction, a copy of every page that it changes, is in memory: batches are small.
         """
-        usual = self._read("wal_autocheckpoint")
-        if usual:
-            self._set("wal_autocheckpoint", _RARELY * usual)
+        usual = {name: self._read(name) for name in ("wal_autocheckpoint", "temp_store")}
         try:
+            if usual["wal_autocheckpoint"]:
+                self._set("wal_autocheckpoint", _RARELY * usual["wal_autocheckpoint"])
+            self._set("temp_store", _MEMORY)
             yield
         finally:
-            if usual:
-                self._set("wal_autocheckpoint", usual)
+            for name, value in usual.items():
+                self._set(name, value)
 
     def _choose_disk(self, *, disk: bool) -> None:
         if self._full is None:
