@@ -23,10 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # What stops Spark comes first: another one that has compiled nothing yet is all that the others wait for.
     items.sort(key=lambda item: item.path != here / "test_idle.py")
     for item in items:
-        if here in item.path.parents:
-            if any(item.get_closest_marker(mark) for mark in MARKS):
-                item.add_marker(pytest.mark.group("spark"))
-            item.add_marker(pytest.mark.timeout(300))  # On a busy machine Spark alone takes a minute to start.
+        if here in item.path.parents and any(item.get_closest_marker(mark) for mark in MARKS):
+            item.add_marker(pytest.mark.group("spark"))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

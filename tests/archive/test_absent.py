@@ -22,8 +22,6 @@ from wane._cli import app
 from wane._prune.sweep import Outcome
 from wane.events import HardDeleted
 
-pytestmark = pytest.mark.timeout(120)
-
 GONE = [4, 8]
 
 

@@ -27,8 +27,6 @@ from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
 from wane.events import ArchiveColumnChanged
 
-pytestmark = pytest.mark.timeout(120)
-
 CONTRACT = """
 [store]
 url = {url}

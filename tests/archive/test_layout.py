@@ -12,8 +12,6 @@ from archive.cold import CONTRACT, STAYING, cold_keeper, conserve, events
 from servers import Database, PostgresDatabase
 from wane._prune.sweep import Outcome
 
-pytestmark = pytest.mark.timeout(120)
-
 ROWS = 20
 SCRUBBED = ["ALTER TABLE event DROP COLUMN amount", "ALTER TABLE event ADD COLUMN amount numeric(12,2) DEFAULT 7"]
 """The last column, so that their order stays."""

@@ -31,8 +31,6 @@ from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._prune.sweep import Outcome
 
-pytestmark = [pytest.mark.timeout(120)]
-
 ROWS = 170
 """Three ranges: 1 to 60, 61 to 120, and the rest."""
 LAST_MS = OLD_MS + 165 * 3_600_000 + 1

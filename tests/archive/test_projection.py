@@ -18,8 +18,6 @@ from wane._cli import app
 from wane._prune.sweep import Outcome
 from wane.errors import WrongArgument
 
-pytestmark = pytest.mark.timeout(240)
-
 SELECT = ["id", "status", "at_ms", "upper(body) AS title", "amount * 2 AS double", "md5(`body`) AS hashed"]
 NOTES = """
 [store]

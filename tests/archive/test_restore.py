@@ -38,9 +38,6 @@ from wane._db.postgres.gate import GATE
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
 
-pytestmark = pytest.mark.timeout(120)
-
-
 EVENT = "SELECT id, status, at_ms, body, amount FROM event ORDER BY id"
 READ = "SELECT id, event_id, who FROM event_read ORDER BY id"
 

@@ -15,7 +15,7 @@ from archive.test_expire import EXPIRING, GOING, old_events
 from cli.conftest import Wane
 from servers import SqliteDatabase
 
-pytestmark = [pytest.mark.group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.group("spark")
 
 
 @pytest.fixture

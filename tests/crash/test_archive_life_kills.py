@@ -136,7 +136,6 @@ def test_the_life_of_an_archive_of_postgres_survives_kills(durable_database: Pos
     kill_and_check(durable_database, tmp_path, ["free", "replace event_read", "end"])
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.sampled
 def test_several_at_once_do_everything_once(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     """Processes that sweep, expire, compact and tidy beside each other, killed and replaced meanwhile."""

@@ -46,7 +46,6 @@ def on_disk(folder: Path) -> str:
     return "\n".join(texts)
 
 
-@pytest.mark.timeout(300)
 def test_erasing_survives_kills_and_leaves_nothing_of_deleted_rows(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:

@@ -143,13 +143,13 @@ def finish(database: Database, world: World) -> None:
     assert not any(world.due().values())
 
 
-@pytest.mark.timeout(max(120, 5 * KILLS))
+@pytest.mark.timeout(max(300, 5 * KILLS))
 def test_sqlite_survives_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     hit = kill_and_check(sqlite_database, tmp_path)
     assert sum(hit.values()) >= KILLS
 
 
-@pytest.mark.timeout(max(120, 5 * KILLS))
+@pytest.mark.timeout(max(300, 5 * KILLS))
 def test_postgres_survives_kills_and_crashes(
     durable_server: PostgresServer, durable_database: PostgresDatabase, tmp_path: Path
 ) -> None:

@@ -87,7 +87,6 @@ def kill_and_check(database: Database, folder: Path, steps: list[str]) -> None:
         assert max(origins.count(",") for origins in made) == 2, "all three were committed together"
 
 
-@pytest.mark.timeout(300)
 def test_members_of_sqlite_that_are_committed_together_survive_kills(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
@@ -95,7 +94,6 @@ def test_members_of_sqlite_that_are_committed_together_survive_kills(
     kill_and_check(sqlite_database, tmp_path, DIRECTED if everything else ["committed event_read", "committed event"])
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.sampled
 def test_members_of_postgres_that_are_committed_together_survive_kills(
     durable_database: PostgresDatabase, tmp_path: Path

@@ -157,7 +157,7 @@ def test_partitions_are_recommended_from_a_number_of_rows_on(
     with healthy(postgres_database) as world:
         insert(postgres_database, "job", "id, state, at_ms", *((n, "done", ago(1)) for n in range(100, 300)))
         postgres_database.script("ANALYZE job")
-        world.settle(counted_rows=20, hot_read_ms=1_000.0, **settings)
+        world.settle(counted_rows=20, **settings)
         health = world.keeper.health()
         expected = [("partition-recommended", "job")] if settings else []
         assert [(one.code, one.table) for one in health.findings] == expected
@@ -185,7 +185,7 @@ def test_an_alert_precedes_the_threshold_of_partitions(
     with healthy(postgres_database) as world:
         insert(postgres_database, "job", "id, state, at_ms", *((n, "done", ago(1)) for n in range(100, 300)))
         postgres_database.script("ANALYZE job")
-        world.settle(counted_rows=20, hot_read_ms=1_000.0, **settings)
+        world.settle(counted_rows=20, **settings)
         if rate is not None:
             world.measure("job", rate)
         health = world.keeper.health()
@@ -407,7 +407,6 @@ def test_a_large_table_without_an_index_is_named(database: Database, monkeypatch
         assert world.codes() == [], "small tables are read whole"
         insert(database, "job", "id, state, at_ms", *((n, "done", ago(1)) for n in range(1_100, 3_100)))
         database.execute("ANALYZE job")
-        world.settle(hot_read_ms=1_000)
         [found] = world.keeper.health().findings
         assert (found.code, found.table, found.severity) == ("no-index", "job", Severity.WARNING)
         assert "walk the table by its key" in found.message

@@ -13,7 +13,7 @@ from races.racing import Background, await_true
 from servers import PostgresDatabase
 from wane.events import Event, PartitionStep
 
-pytestmark = [pytest.mark.group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.group("spark")
 
 
 def test_months_are_archived_on_spark_and_then_dropped(postgres_database: PostgresDatabase, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ AT_ONCE = 4
 SEED = 11
 
 
-@pytest.mark.timeout(max(120, 5 * KILLS))
+@pytest.mark.timeout(max(300, 5 * KILLS))
 def test_nothing_is_lost_and_nothing_is_done_twice(database: Database, store: Store) -> None:
     generator = random.Random(SEED)
     lines = []

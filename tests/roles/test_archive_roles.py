@@ -18,7 +18,7 @@ from wane._prune.pace import FAST
 from wane._prune.sweep import Outcome
 from wane.errors import NotAllowed, StoreError
 
-pytestmark = [pytest.mark.group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.group("spark")
 
 _ROWS = 30
 
