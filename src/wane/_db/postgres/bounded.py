@@ -109,7 +109,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             self.end_calls()
         self._at_once += 1
         if not self.may_prepare or self._at_once <= _PREPARED_AFTER:
-            return self._together(transaction, text, parameters)
+            return self.together(transaction.begin, transaction.local, text, parameters)
         if self._settings is None:
             self.execute(transaction.session.encode())
             self._settings = transaction.session
@@ -183,8 +183,9 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             raise error_from_result(result, encoding=self._encoding)
         return result
 
-    def _together(self, transaction: AtOnceTransaction, text: str, parameters: Mapping[str, object]) -> Rows:
-        statements = [(transaction.begin, {}), (transaction.local, {}), (text, parameters), ("COMMIT", {})]
+    def together(self, begin: str, settings: str, text: str, parameters: Mapping[str, object]) -> Rows:
+        """Run one statement in a transaction of its own with its settings, in one round trip; return its rows."""
+        statements = [(begin, {}), (settings, {}), (text, parameters), ("COMMIT", {})]
         try:
             return run_together(self, statements)[2]
         except BaseException:
