@@ -274,10 +274,10 @@ class PostgresStore(Store):
         there.
         """
         with self._turn, _Explained("the database refused to answer"):
-            connection = self._alive()
+            connection = self._connected()
             if self._inside:
                 return connection.execute(text.encode(), parameters).fetchall()
-            return connection.together(f"{_READ_COMMITTED} READ ONLY", set_locally(settings), text, parameters)
+            return connection.in_transaction(*_begin("READ ONLY", settings), (text, parameters))[2]
 
     @contextmanager
     def reading_for(self, seconds: float, *, by_index: bool = False) -> Iterator[BoundedConnection]:
@@ -384,9 +384,9 @@ class PostgresStore(Store):
         if missing:
             connection.functions |= dict.fromkeys((one.name for one in missing), False)
             with suppress(psycopg.ProgrammingError, psycopg.NotSupportedError):
-                with opened(connection, f"{_READ_COMMITTED} READ WRITE; {set_locally(LOCAL_SETTINGS)}"):
-                    for one in missing:
-                        connection.execute(one.definition.encode())
+                statements = _begin("READ WRITE", LOCAL_SETTINGS)
+                statements += [(one.definition.replace("%", "%%"), {}) for one in missing]
+                connection.in_transaction(*statements)
                 connection.functions |= dict.fromkeys((one.name for one in missing), True)
         return all(connection.functions[one.name] for one in functions)
 
@@ -493,6 +493,11 @@ def _closed_on_failure(connection: BoundedConnection) -> Iterator[None]:
     except BaseException:
         connection.close()
         raise
+
+
+def _begin(access: str, settings: Mapping[str, str]) -> list[tuple[str, Mapping[str, object]]]:
+    """Return the statements that begin a transaction, with its settings, for `BoundedConnection.in_transaction`."""
+    return [(f"{_READ_COMMITTED} {access}", {}), (set_locally(settings), {})]
 
 
 def _milliseconds(seconds: float) -> str:
