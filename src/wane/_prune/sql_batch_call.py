@@ -35,7 +35,7 @@ from wane._prune.take import Batch, gated
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, follower_paths
-from wane._rules.statements import statements_of
+from wane._rules.statements import FollowerPath, statements_of
 
 _TYPES = {int: "bigint", float: "float8", Decimal: "numeric", str: "text"}
 _MOST_REFUSED = 2
@@ -135,6 +135,7 @@ class _Writer:
         self.ends = [f"wane_end_{number}" for number in range(len(self.floors))]
         self.paths = follower_paths(selection)
         self.counts = ["wane_rows", *(f"wane_followers_{number}" for number in range(len(self.paths)))]
+        self.gone = [f"wane_gone_{number}" for number in range(len(self.at_once.gone))]
 
     def times(self, now: datetime) -> dict[str, object]:
         """Return the bounds on times at the time that decides, by their variables."""
@@ -205,6 +206,7 @@ class _Writer:
             *([f"wane_changes := ARRAY[{watched}];"] if changes else []),
             *self._find_end(),
             f"IF wane_done THEN\n{self._counted(self.at_once.rest)}\nELSE\n{self._counted(self.at_once.take)}\nEND IF;",
+            *self._take_unkeyed(),
             _refuse_if(f"wane_rows > wane_limit OR {self._total()} > wane_most", "more rows would leave than fit"),
             *([_refuse_if(f"EXISTS ({retained})", "rows stayed")] if self.selection.has_delete_triggers else []),
             *([_refuse_if(f"ARRAY[{watched}] <> ARRAY[{expected}]", "others changed")] if changes else []),
@@ -216,6 +218,7 @@ class _Writer:
             "SET CONSTRAINTS ALL IMMEDIATE;",
         ]
         declared = "wane_began timestamp with time zone; wane_changes bigint[];"
+        declared += "".join(f" {name} {one.type}[];" for name, one in zip(self.gone, self.at_once.gone, strict=True))
         return f"#variable_conflict use_variable\nDECLARE {declared}\nBEGIN\n{chr(10).join(lines)}\nEND"
 
     def _find_end(self) -> Iterator[str]:
@@ -234,11 +237,18 @@ class _Writer:
     def _counted(self, take: Statement) -> str:
         """Write a statement that takes rows, and counts them with those of each follower."""
         text = plain(take, _variable)
-        return (
-            f"{text}\nINTO {', '.join(self.counts)};"
-            if self.paths
-            else f"{text};\nGET DIAGNOSTICS wane_rows = ROW_COUNT;"
-        )
+        if not self.paths:
+            return f"{text};\nGET DIAGNOSTICS wane_rows = ROW_COUNT;"
+        later = [self._count(path) for path, _ in self.at_once.unkeyed]
+        return f"{text}\nINTO {', '.join([*(one for one in self.counts if one not in later), *self.gone])};"
+
+    def _take_unkeyed(self) -> Iterator[str]:
+        for path, statement in self.at_once.unkeyed:
+            yield f"{plain(statement, _variable)};\nGET DIAGNOSTICS {self._count(path)} = ROW_COUNT;"
+
+    def _count(self, path: FollowerPath) -> str:
+        """Return the variable that counts the rows at the end of a path of followers."""
+        return self.counts[1 + self.paths.index(path)]
 
     def _open(self) -> str:
         """Write the condition that the gates are open."""

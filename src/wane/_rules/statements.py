@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
 from wane._contract.model import Cap, Expiry, Mark, ToArchive, ToColdTier
-from wane._db.schema import Kind, TableInfo
+from wane._db.schema import Column, Kind, TableInfo
 from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement, TimeSlot
 from wane._db.timestamps import LATEST
 from wane._frozen import frozen
@@ -115,6 +115,11 @@ class AtOnceStatements:
     """Take all due rows, where no more are left than a batch may have."""
     retained: Statement
     """Return a row if one that was to be taken is still there."""
+    gone: tuple[Column, ...]
+    """The columns of which `take` and `rest` also return all values that were taken, each as an array."""
+    unkeyed: tuple[tuple[FollowerPath, Statement], ...]
+    """Take what refers to those values, where no foreign key says so: a later statement, because no error tells that a
+    row was added while `take` waited."""
 
     def steps(self, *, has_delete_triggers: bool) -> Iterator[RunStep]:
         """Yield the statements as they run."""
@@ -124,6 +129,8 @@ class AtOnceStatements:
             call = f"{same}, if there is none"
         yield RunStep("find where the batch ends", self.end, call)
         yield RunStep("take the batch", self.take, same)
+        for path, statement in self.unkeyed:
+            yield RunStep(f"take {path[-1].reference.name}", statement, same)
         if has_delete_triggers:
             yield RunStep("check that none of it is left", self.retained, same)
         else:
@@ -464,10 +471,10 @@ def by_range(dialect: Dialect, selection: Selection) -> bool:
 def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
     """Return whether one statement may take a rule's rows with their followers, before anything is locked.
 
-    Only where foreign keys protect every reference: a row that begins to refer to a leaving one while the statement
-    waits for it makes the statement fail, or is changed by the key, which the function that runs it detects by the
-    counters of the tables (`_prune.sql_batch_call`). That needs a table of its own for each reference. Plans are made
-    once, whatever is due, so an index must serve each step.
+    Only where foreign keys protect every reference, except for some that a later statement follows (`unkeyed_paths`):
+    a row that begins to refer to a leaving one while the statement waits for it makes the statement fail, or is changed
+    by the key, which the function that runs it detects by the counters of the tables (`_prune.sql_batch_call`). That
+    needs a table of its own for each reference. Plans are made once, whatever is due, so an index must serve each step.
     """
     moves = isinstance(selection.rule.action, Mark | ToColdTier | ToArchive)
     if (
@@ -480,12 +487,33 @@ def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
         or not served(selection, dialect, "postgres")
     ):
         return False
-    followers = [path[-1] for path in follower_paths(selection)]
+    followers, unkeyed = (
+        [path[-1] for path in follower_paths(selection)],
+        [path[-1] for path in unkeyed_paths(selection)],
+    )
     references = [*selection.guards, *(one.reference for one in followers)]
+    keyed = [*selection.guards, *(one.reference for one in followers if one not in unkeyed)]
     tables = {selection.table.qualified, *(one.table.qualified for one in references)}
     separate = len(tables) == 1 + len(references) and all(one.table.kind is Kind.TABLE for one in references)
-    protected = all(one.enforced and not one.inherited for one in references)
+    protected = all(one.enforced and not one.inherited for one in keyed)
     return separate and protected and not any(one.has_delete_triggers for one in followers)
+
+
+def unkeyed_paths(selection: Selection) -> list[FollowerPath]:
+    """Return the paths to followers that refer to a rule's rows without any foreign key, and that nothing follows.
+
+    What refers to a row that is gone can be taken after it, as long as the values to which it refers are known.
+    """
+    own = selection.table.schema, selection.table.name
+
+    def is_unkeyed(follower: BoundFollower) -> bool:
+        reference = follower.reference
+        refers = any((key.to_schema, key.to_table) == own for key in reference.table.foreign_keys)
+        lists = any(column.type.endswith("]") for column in reference.to)  # An array of these would have no rows.
+        kept = follower.followers or follower.live or reference.inherited
+        return not (refers or lists or kept or reference.enforced)
+
+    return [path for path in follower_paths(selection) if len(path) == 1 and is_unkeyed(path[0])]
 
 
 class _Compiler:
@@ -748,6 +776,25 @@ class _Compiler:
             self._take_with_followers(),
             self._take_with_followers(rest=True),
             p.statement(f"SELECT 1 FROM {self.table}\nWHERE {where}\nLIMIT 1"),
+            self._gone_columns(),
+            tuple((path, self._take_unkeyed(path[0])) for path in unkeyed_paths(self.selection)),
+        )
+
+    def _gone_columns(self) -> tuple[Column, ...]:
+        """Return the columns to which rows refer that are taken by a later statement."""
+        references = [path[0].reference for path in unkeyed_paths(self.selection)]
+        return tuple(dict.fromkeys(column for one in references for column in one.to))
+
+    def _take_unkeyed(self, follower: BoundFollower) -> Statement:
+        p, columns = self.rows.parameters(), self._gone_columns()
+        arrays = [
+            f"{p.bind('gone', Slot(f'gone_{columns.index(one)}'))}::{one.type}[]" for one in follower.reference.to
+        ]
+        names = ", ".join(self.dialect.quote(one.name) for one in follower.reference.to)
+        where = [self.rows.refers(follower.reference, "f", "gone"), *self.rows.fixed(p, follower, "f")]
+        return p.statement(
+            f"DELETE FROM {self.dialect.table(follower.reference.table)} AS f"
+            f" USING unnest({', '.join(arrays)}) AS gone({names})\nWHERE {all_of(where)}"
         )
 
     def _full_batch_end(self, *, edged: bool = False) -> Statement:
@@ -791,12 +838,17 @@ class _Compiler:
         if not paths:
             return p.statement(take)
         own = f"{take}\n{self._returning(self.selection.followers, 't')}"
-        # A part may use only what was written before it.
-        outermost = sorted(paths, key=len)
+        later = unkeyed_paths(self.selection)
+        keyed = [path for path in paths if path not in later]
         parts = [f"gone AS {nested(own)}"]
-        parts += [f"{_gone(paths, path)} AS {nested(self._take_with(p, paths, path))}" for path in outermost]
-        counts = [f"(SELECT count(*) FROM {one})" for one in ("gone", *(_gone(paths, path) for path in paths))]
-        return p.statement(f"WITH {f',{chr(10)}'.join(parts)}\nSELECT {', '.join(counts)}")
+        # A part may use only what was written before it.
+        parts += [
+            f"{_gone(paths, path)} AS {nested(self._take_with(p, paths, path))}" for path in sorted(keyed, key=len)
+        ]
+        found = [f"(SELECT count(*) FROM {one})" for one in ("gone", *(_gone(paths, path) for path in keyed))]
+        gone = [self.rows.column(one, "gone") for one in self._gone_columns()]
+        found += [f"(SELECT array_agg({one}) FROM gone)" for one in gone]
+        return p.statement(f"WITH {f',{chr(10)}'.join(parts)}\nSELECT {', '.join(found)}")
 
     def _take_with(self, p: Parameters, paths: Sequence[FollowerPath], path: FollowerPath) -> str:
         """Write the DELETE of the rows that follow those which another part of the same statement takes."""
