@@ -526,7 +526,8 @@ class _Compiler:
         self.selection = selection
         self.table = f"{self.dialect.table(selection.table)} AS t"
         self.walk = Walk(rows, selection)
-        self.planned_walk = Walk(rows, selection, decoded_once=True)
+        by_state = selection.own_time is None or has_time_index(selection, self.dialect, "postgres")
+        self.planned_walk = Walk(rows, selection, decoded_once=True, by_state=by_state)
         """For statements whose plan is made once, whatever the positions are."""
         self.floor = [Slot(f"floor_{number}") for number in range(len(self.walk.names))]
         self.edge = self._edge_slots()
