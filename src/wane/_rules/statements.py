@@ -509,9 +509,10 @@ def unkeyed_paths(selection: Selection) -> list[FollowerPath]:
     def is_unkeyed(follower: BoundFollower) -> bool:
         reference = follower.reference
         refers = any((key.to_schema, key.to_table) == own for key in reference.table.foreign_keys)
-        lists = any(column.type.endswith("]") for column in reference.to)  # An array of these would have no rows.
+        # An array has no arrays as its elements, and not the collation of the column.
+        unlisted = any(column.loose or column.type.endswith("]") for column in reference.to)
         kept = follower.followers or follower.live or reference.inherited
-        return not (refers or lists or kept or reference.enforced)
+        return not (refers or unlisted or kept or reference.enforced)
 
     return [path for path in follower_paths(selection) if len(path) == 1 and is_unkeyed(path[0])]
 
