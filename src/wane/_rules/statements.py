@@ -123,18 +123,18 @@ class AtOnceStatements:
 
     def steps(self, *, has_delete_triggers: bool) -> Iterator[RunStep]:
         """Yield the statements as they run."""
-        call, same = "in one call, full batches from the second on", "in the same call"
+        call, same = "in one call, most batches of a sweep", "in the same call"
         if self.end_time is not None:
             yield RunStep("find a time at which the batch ends", self.end_time, call)
             call = f"{same}, if there is none"
         yield RunStep("find where the batch ends", self.end, call)
         yield RunStep("take the batch", self.take, same)
+        if not has_delete_triggers:
+            yield RunStep("take them", self.rest, f"{same}, if fewer are left than a batch may have")
         for path, statement in self.unkeyed:
             yield RunStep(f"take {path[-1].reference.name}", statement, same)
         if has_delete_triggers:
             yield RunStep("check that none of it is left", self.retained, same)
-        else:
-            yield RunStep("take them", self.rest, f"{same}, if fewer are left than a batch may have")
 
 
 @frozen
