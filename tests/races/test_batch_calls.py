@@ -495,6 +495,131 @@ def test_a_session_without_the_function_takes_its_batches_statement_by_statement
 
 
 @pytest.mark.own_session
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+def test_the_first_batch_of_a_large_table_is_a_call(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, contract: str
+) -> None:
+    with world(postgres_database, tmp_path, contract, "REFERENCES jobs") as keeper:
+        first = small(keeper, lambda: None).sweep(budget={"batches": 1}, run="statement by statement").rules[0]
+        assert calls == []
+        postgres_database.execute("ANALYZE jobs")
+        second = small(keeper, lambda: None).sweep(budget={"batches": 1}, run="in a call").rules[0]
+        assert calls == [True]
+        assert [first.outcome, second.outcome] == [Outcome.BUDGET] * 2
+        entries = keeper.audit()
+        assert [entry.run for entry in entries] == ["in a call", "statement by statement"]
+        assert [entry.counts for entry in entries] == [second.counts, first.counts]
+        assert ids(postgres_database) == list(range(1 + audited(keeper), 13))
+        same = ("kind", "table", "actor", "rule", "inputs", "batches")
+        called, other = ([getattr(entry, name) for name in same] for entry in entries)
+        assert called == other
+        for entry in entries:
+            assert entry.cutoff is not None
+            assert timedelta() <= entry.executed_at - entry.cutoff - timedelta(days=7) < timedelta(minutes=1)
+            assert entry.seconds > 0
+
+
+@pytest.mark.parametrize("change", ["UPDATE jobs SET status = 'queued' WHERE id = 2", "DELETE FROM jobs WHERE id = 2"])
+def test_a_row_that_changes_in_a_first_batch_that_is_a_call_stays(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, change: str
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        postgres_database.execute("ANALYZE jobs")
+        application = postgres_database.connect()
+        application.execute("BEGIN")
+        application.execute(change.encode())
+        taking = Background(lambda: small(keeper, lambda: None).sweep().rules[0])
+        await_waiting(postgres_database, backend_of(keeper), backend(application))
+        application.execute("COMMIT")
+        assert taking.result().counts == {"jobs": 11}
+        assert ids(postgres_database) == ([2] if "UPDATE" in change else [])
+        assert audited(keeper) == 11
+        assert calls.refused(0)
+
+
+@pytest.mark.own_session
+def test_a_first_call_that_is_refused_takes_nothing(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
+) -> None:
+    with world(postgres_database, tmp_path, FOLLOWED, "REFERENCES jobs") as keeper:
+        # More follow the first row than fit.
+        postgres_database.execute("INSERT INTO notes SELECT n, 1 FROM generate_series(1, 20) AS n")
+        postgres_database.execute("ANALYZE jobs")
+        events: list[Event] = []
+        swept = sweeper(keeper, events.append, pace=SMALL).sweep().rules[0]
+        assert swept.counts == {"jobs": 12, "notes": 20}
+        assert calls[0] is False
+        assert max(sum(event.counts.values()) for event in events if isinstance(event, BatchTaken)) <= 4
+        assert ids(postgres_database) == ids(postgres_database, "notes") == []
+        assert (audited(keeper), audited(keeper, "notes")) == (12, 20)
+        assert len(keeper.audit()) == 1
+
+
+@pytest.mark.own_session
+def test_followers_without_a_key_leave_in_calls(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
+) -> None:
+    with world(postgres_database, tmp_path, FOLLOWED, "") as keeper:
+        postgres_database.execute("INSERT INTO notes SELECT n, n FROM generate_series(1, 12, 3) AS n")
+        postgres_database.execute("INSERT INTO notes VALUES (100, NULL), (101, 1000)")
+        swept = small(keeper, lambda: None).sweep().rules[0]
+        assert swept.counts == {"jobs": 12, "notes": 4}
+        assert (audited(keeper), audited(keeper, "notes")) == (12, 4)
+        assert ids(postgres_database) == []
+        assert ids(postgres_database, "notes") == [100, 101]
+        assert calls
+        assert all(calls)
+
+
+@pytest.mark.pooled("inserted")
+@pytest.mark.parametrize(
+    "change",
+    ["INSERT INTO notes VALUES (100, 5)", "UPDATE notes SET job_id = 5 WHERE id = 101"],
+    ids=["inserted", "moved"],
+)
+def test_a_follower_without_a_key_that_appears_while_a_call_waits_leaves_counted(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, change: str
+) -> None:
+    with world(postgres_database, tmp_path, FOLLOWED, "") as keeper:
+        postgres_database.execute("INSERT INTO notes VALUES (1, 1), (2, 2), (6, 6), (101, 1000)")
+        swept = overlap(postgres_database, keeper, "UPDATE jobs SET beat = 1 WHERE id = 5", change)
+        left = [101] if "INSERT" in change else []
+        assert ids(postgres_database) == []
+        assert ids(postgres_database, "notes") == left
+        assert swept.counts == {"jobs": 12, "notes": 4}
+        assert (audited(keeper), audited(keeper, "notes")) == (12, 4)
+        assert calls.refused(0)
+
+
+@pytest.mark.parametrize("contract", [FOLLOWED + LIVE_NOTES, FOLLOWED], ids=["live", "of a child"])
+def test_followers_without_a_key_that_must_not_change_are_not_taken_in_calls(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, contract: str
+) -> None:
+    with world(postgres_database, tmp_path, contract, "") as keeper:
+        if contract is FOLLOWED:
+            postgres_database.execute("CREATE TABLE more_notes () INHERITS (notes)")
+            postgres_database.execute("INSERT INTO more_notes VALUES (1, 7, 'shut')")
+        postgres_database.execute("INSERT INTO notes VALUES (2, 8, 'shut')")
+        swept = small(keeper, lambda: None).sweep().rules[0]
+        assert swept.counts == {"jobs": 12, "notes": 2 if contract is FOLLOWED else 1}
+        assert calls == []
+
+
+@pytest.mark.own_session
+def test_rows_leave_in_calls_along_an_index_on_the_time_alone(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
+) -> None:
+    with world(postgres_database, tmp_path, JOBS, "") as keeper:
+        postgres_database.execute("UPDATE jobs SET status = 'open' WHERE id % 3 = 0")
+        postgres_database.script("DROP INDEX jobs_due; CREATE INDEX jobs_due ON jobs (done_at DESC)")
+        swept = small(keeper, lambda: None).sweep().rules[0]
+        assert ids(postgres_database) == [3, 6, 9, 12]
+        assert swept.counts["jobs"] == audited(keeper) == 8
+        assert calls
+        assert all(calls)
+
+
+@pytest.mark.own_session
 def test_without_a_key_there_are_no_calls(postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls) -> None:
     with world(postgres_database, tmp_path, GUARDED, "") as keeper:
         assert small(keeper, lambda: None).sweep().rules[0].counts == {"jobs": 12}

@@ -97,13 +97,13 @@ class Parameters:
         """Begin without values."""
         self.dialect = dialect
         self.values: dict[str, object] = {}
-        self._bound: dict[tuple[str, str], str] = {}
+        self._bound: dict[tuple[str, object], str] = {}
         self._numbers: dict[str, int] = {}
 
     def bind(self, name: str, value: object) -> str:
         """Return the placeholder for a value; the same value under the same name is bound once."""
         # True equals 1, and a list of one the list of the other; a database distinguishes them.
-        written = repr(value)
+        written = value if isinstance(value, Slot) else repr(value)
         unique = self._bound.get((name, written))
         if unique is None:
             unique = self._unused(name)

@@ -158,9 +158,9 @@ class Batches(Pacing):
         self.seconds = time.monotonic() - began
         self.audit, self.last = audit, batch.entry
 
-    def add(self, counts: dict[str, int], seconds: float, worked: float | None = None) -> None:
-        """Add a batch that is committed already, with its part of the audit row."""
-        audit = self.audit
+    def add(self, number: int, counts: dict[str, int], seconds: float, worked: float | None = None) -> None:
+        """Add a batch that is committed already, with its part of the audit row of this number."""
+        audit = self.audit.changed(number, self.audit.counts, self.audit.executed_at, self.audit.seconds)
         self.last = audit.changed(audit.id, {audit.table: 0, **counts}, audit.executed_at, seconds)
         self.audit = audit.with_batch(self.last.counts)
         self.seconds, self.worked = seconds, seconds if worked is None else worked

@@ -25,6 +25,8 @@ class CalledBatch:
 class CalledBatches:
     """The batches of one call, in their order."""
 
+    audit_id: int
+    """The number of the audit row that they were added to, or that the first of them wrote."""
     batches: list[CalledBatch]
     floor: Position | None
     """Where the last one ended."""

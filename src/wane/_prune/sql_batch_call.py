@@ -11,6 +11,7 @@ means that the call has committed nothing, and a call that returns reports every
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -34,19 +35,29 @@ from wane._prune.take import Batch, gated
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
 from wane._rules.selection import Selection, follower_paths
-from wane._rules.statements import statements_of
+from wane._rules.statements import FollowerPath, statements_of
 
 _TYPES = {int: "bigint", float: "float8", Decimal: "numeric", str: "text"}
 _MOST_REFUSED = 2
 """After this many refusals in a row, the function is not called again in the sweep."""
 _UNPLANNABLE = ("enable_sort", "enable_hashjoin", "enable_mergejoin")
 """What a plan that does not know how many rows there will be must not use: it would sort or hash all that could be."""
+_RECORDED = {
+    "kind": "text",
+    "table_name": "text",
+    "rule": "text",
+    "run_id": "text",
+    "actor": "text",
+    "cutoff": "timestamptz",
+    "inputs": "text",
+}
+"""What the first batch of a sweep writes into its audit row besides its counts: see `Ledger.record`."""
 _SPARE_FOLLOWERS = 1.1
 """Rows may have more followers than those before; a batch that does not fit is taken twice."""
 
 
 class BatchCall:
-    """Takes the batches of one rule's sweep, from the second on: the first one writes the audit row."""
+    """Takes the batches of one rule's sweep. The first one writes the audit row, whoever takes it."""
 
     def __init__(
         self, store: PostgresStore, selection: Selection, now: datetime, settings: SweepSettings, fence: Fence | None
@@ -68,20 +79,22 @@ class BatchCall:
 
     def take(self, audit: AuditEntry, batch: Batch, most_batches: int) -> CalledBatches | None:
         """Take and commit batches; None if nothing was taken, and the batch is to be taken statement by statement."""
-        followers = max(self._followers(audit.counts), self._followers(self._latest))
+        followers = float(len(self._names) - 1)
+        if audit.counts:
+            followers = max(self._followers(audit.counts), self._followers(self._latest))
         limit = min(batch.limit, int(batch.most / (1 + followers * _SPARE_FOLLOWERS)))
         if limit <= 0 or self._wasteful or self._refused == _MOST_REFUSED:
             return None
         most = most_batches if self._sizes.are_steady(limit) else 1
         numbers = (audit.id, audit.rows, limit, batch.most)
-        values = [*numbers, *(batch.floor or self._first), *self._fixed, most, MOST_SECONDS]
+        values = [*numbers, *_recorded(audit), *(batch.floor or self._first), *self._fixed, most, MOST_SECONDS]
         found = self._store.call(self._functions, values, _settings(), most_seconds=self._most_seconds)
         if found is None:
             self._refused += 1
             return None
         self._refused = 0
         width = len(self._first)
-        end, (done, seconds), rows = found[:width], found[width : width + 2], found[width + 2 :]
+        end, (done, number, seconds), rows = found[:width], found[width : width + 3], found[width + 3 :]
         batches = [
             CalledBatch(dict(zip(self._names, counts, strict=True)), took)
             for took, *counts in zip(seconds, *rows, strict=True)
@@ -90,7 +103,7 @@ class BatchCall:
             return None  # It is the last one, and a trigger may retain some of its rows.
         self._latest = batches[-1].counts
         self._wasteful = 2 * self._latest[self._names[0]] < limit
-        return CalledBatches(batches, batch.floor if done else end, done)
+        return CalledBatches(number, batches, batch.floor if done else end, done)
 
     def _followers(self, counts: dict[str, int]) -> float:
         """Return how many rows left with each one, by what was taken."""
@@ -122,6 +135,7 @@ class _Writer:
         self.ends = [f"wane_end_{number}" for number in range(len(self.floors))]
         self.paths = follower_paths(selection)
         self.counts = ["wane_rows", *(f"wane_followers_{number}" for number in range(len(self.paths)))]
+        self.gone = [f"wane_gone_{number}" for number in range(len(self.at_once.gone))]
 
     def times(self, now: datetime) -> dict[str, object]:
         """Return the bounds on times at the time that decides, by their variables."""
@@ -130,9 +144,10 @@ class _Writer:
     def functions(self, times: dict[str, str]) -> tuple[SessionFunction, SessionFunction]:
         """Write the function that takes a batch, and the procedure that calls it."""
         parameters = dict.fromkeys(("wane_id", "wane_before", "wane_limit", "wane_most"), "bigint")
+        parameters |= {f"wane_{name}": kind for name, kind in _RECORDED.items()}
         parameters |= {f"wane_{name}": "text" for name in self.floors} | times | {"wane_fence": "bigint"}
         outputs = dict.fromkeys(self.ends, "text")
-        outputs["wane_done"] = "boolean"
+        outputs |= {"wane_done": "boolean", "wane_audit": "bigint"}
         one = session_function(parameters, {**outputs, **dict.fromkeys(self.counts, "bigint")}, self._body())
         lists = {"wane_seconds": "float8[]", **{f"{name}_taken": "bigint[]" for name in self.counts}}
         limits = {"wane_batches": "bigint", "wane_most_seconds": "float8"}
@@ -154,7 +169,7 @@ class _Writer:
             *(f"{name}_taken := {name}_taken || wane_one.{name};" for name in self.counts),
             *(f"{end} := wane_one.{end}; wane_{floor} := {end};" for end, floor in ends),
             f"wane_before := wane_before + {' + '.join(f'wane_one.{name}' for name in self.counts)};",
-            "wane_done := wane_one.wane_done;",
+            "wane_done := wane_one.wane_done; wane_audit := wane_one.wane_audit; wane_id := wane_audit;",
             # The end of the call commits the last one.
             "EXIT WHEN wane_done;",
             f"EXIT WHEN cardinality(wane_seconds) >= wane_batches OR 2 * wane_one.{self.counts[0]} < wane_limit;",
@@ -191,16 +206,19 @@ class _Writer:
             *([f"wane_changes := ARRAY[{watched}];"] if changes else []),
             *self._find_end(),
             f"IF wane_done THEN\n{self._counted(self.at_once.rest)}\nELSE\n{self._counted(self.at_once.take)}\nEND IF;",
+            *self._take_unkeyed(),
             _refuse_if(f"wane_rows > wane_limit OR {self._total()} > wane_most", "more rows would leave than fit"),
             *([_refuse_if(f"EXISTS ({retained})", "rows stayed")] if self.selection.has_delete_triggers else []),
             *([_refuse_if(f"ARRAY[{watched}] <> ARRAY[{expected}]", "others changed")] if changes else []),
             _refuse_if(f"wane_rows > 0 AND {self._rebound()}", "the schema changed"),
-            f"{self._audit()};",
+            f"IF wane_id IS NULL THEN\n{self._record()};\nELSE\n{self._add_to_record()};",
             _refuse_if("NOT FOUND", "the audit row is missing or behind"),
+            "wane_audit := wane_id;\nEND IF;",
             # What a deferred trigger refuses, it refuses here: a commit that fails would report no batch before it.
             "SET CONSTRAINTS ALL IMMEDIATE;",
         ]
         declared = "wane_began timestamp with time zone; wane_changes bigint[];"
+        declared += "".join(f" {name} {one.type}[];" for name, one in zip(self.gone, self.at_once.gone, strict=True))
         return f"#variable_conflict use_variable\nDECLARE {declared}\nBEGIN\n{chr(10).join(lines)}\nEND"
 
     def _find_end(self) -> Iterator[str]:
@@ -219,11 +237,18 @@ class _Writer:
     def _counted(self, take: Statement) -> str:
         """Write a statement that takes rows, and counts them with those of each follower."""
         text = plain(take, _variable)
-        return (
-            f"{text}\nINTO {', '.join(self.counts)};"
-            if self.paths
-            else f"{text};\nGET DIAGNOSTICS wane_rows = ROW_COUNT;"
-        )
+        if not self.paths:
+            return f"{text};\nGET DIAGNOSTICS wane_rows = ROW_COUNT;"
+        later = [self._count(path) for path, _ in self.at_once.unkeyed]
+        return f"{text}\nINTO {', '.join([*(one for one in self.counts if one not in later), *self.gone])};"
+
+    def _take_unkeyed(self) -> Iterator[str]:
+        for path, statement in self.at_once.unkeyed:
+            yield f"{plain(statement, _variable)};\nGET DIAGNOSTICS {self._count(path)} = ROW_COUNT;"
+
+    def _count(self, path: FollowerPath) -> str:
+        """Return the variable that counts the rows at the end of a path of followers."""
+        return self.counts[1 + self.paths.index(path)]
 
     def _open(self) -> str:
         """Write the condition that the gates are open."""
@@ -267,12 +292,26 @@ class _Writer:
         same = f"concat(s.oid, ' ', s.stamp) = ANY ({literal(known)}::text[])"
         return f"(SELECT count(*) FROM ({plain(read_stamps(self.selection))}) AS s(oid, stamp) WHERE {same}) <> {len(known)}"
 
-    def _audit(self) -> str:
-        """Write the addition to the audit row: see `Ledger.add_to_record`."""
+    def _record(self) -> str:
+        """Write the audit row of the first batch: see `Ledger.record`."""
+        columns = ("executed_at", *_RECORDED, "counts", "row_count", "batches", "seconds")
+        sums = ", ".join(f"{literal(name)}, {rows}" for name, rows in self._counted_names())
+        values = [f"wane_{name}::jsonb" if name == "inputs" else f"wane_{name}" for name in _RECORDED]
+        seconds = "extract(epoch FROM clock_timestamp() - wane_began)"
+        values = ["wane_began", *values, f"jsonb_build_object({sums})", self._total(), "1", seconds]
+        audit = self.rows.dialect.own_table("audit")
+        return f"INSERT INTO {audit} ({', '.join(columns)}) VALUES ({', '.join(values)}) RETURNING id INTO wane_audit"
+
+    def _counted_names(self) -> Iterator[tuple[str, str]]:
+        """Return the tables that lose rows, each with the variable that counts them."""
         names = [str(self.selection.name), *(str(path[-1].reference.name) for path in self.paths)]
+        return zip(names, self.counts, strict=True)
+
+    def _add_to_record(self) -> str:
+        """Write the addition to the audit row: see `Ledger.add_to_record`."""
         sums = ", ".join(
             f"{literal(name)}, coalesce((counts ->> {literal(name)})::bigint, 0) + {rows}"
-            for name, rows in zip(names, self.counts, strict=True)
+            for name, rows in self._counted_names()
         )
         return (
             f"UPDATE {self.rows.dialect.own_table('audit')} SET counts = counts || jsonb_build_object({sums}),"
@@ -285,6 +324,12 @@ class _Writer:
 def _variable(slot: Slot) -> str:
     """Return the variable of the function that fills a slot."""
     return f"wane_{slot.time.unit.value}_{slot.name}" if isinstance(slot, TimeSlot) else f"wane_{slot.name}"
+
+
+def _recorded(audit: AuditEntry) -> list[object]:
+    """Return the values of what the first batch writes into its audit row, in their order."""
+    inputs = json.dumps(audit.inputs, ensure_ascii=False, default=str)
+    return [audit.kind, audit.table, audit.rule, audit.run, audit.actor, audit.cutoff, inputs]
 
 
 def _settings() -> dict[str, str]:

@@ -37,7 +37,7 @@ class BatchLoop:
 
     def take(self, audit: AuditEntry, batch: Batch, most_batches: int) -> CalledBatches | None:
         """Take and commit batches; None if nothing was taken, and the batch is to be taken by itself."""
-        if not self._sizes.are_steady(batch.limit) or most_batches <= 1:
+        if audit.id is None or not self._sizes.are_steady(batch.limit) or most_batches <= 1:
             return None
         batches: list[CalledBatch] = []
         next_one, until = (audit, batch.after(batch.floor, batch.edge)), time.monotonic() + MOST_SECONDS
@@ -50,8 +50,10 @@ class BatchLoop:
             batches.append(CalledBatch(taken.counts, now - began))
             next_one = added, batch.after(taken.floor, taken.edge)
             if taken.done or now >= until or len(batches) >= most_batches:
-                return CalledBatches(batches, taken.floor, taken.done, taken.edge)
-        return CalledBatches(batches, next_one[1].floor, done=False, edge=next_one[1].edge) if batches else None
+                return CalledBatches(audit.id, batches, taken.floor, taken.done, taken.edge)
+        if not batches:
+            return None
+        return CalledBatches(audit.id, batches, next_one[1].floor, done=False, edge=next_one[1].edge)
 
     def _take_one(self, transaction: Transaction, audit: AuditEntry, batch: Batch) -> _Committed | None:
         """Take one batch; None if it is to be taken by itself."""

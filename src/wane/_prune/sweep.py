@@ -485,7 +485,7 @@ class _RuleSweep:
 
     def _call(self, batch: Batch) -> Taken | None:
         """Take one or more batches in one call; None if the batch is to be taken statement by statement."""
-        if self.audit_id is None or batch.skip_locked or batch.limit <= 0 or batch.slice_rows:
+        if batch.skip_locked or batch.limit <= 0 or batch.slice_rows or not self._may_call(batch):
             return None
         if self.calling is None or self.calling[0] is not self.selection:
             self.calling = self.selection, self._batch_call()
@@ -494,14 +494,26 @@ class _RuleSweep:
         if found is None:
             return None
         self.too_little_left = False
-        taken = found.batches
+        taken, self.audit_id = found.batches, found.audit_id
         for one in taken[:-1]:
-            self.batches.add(one.counts, one.seconds)
+            self.batches.add(found.audit_id, one.counts, one.seconds)
             self.batches.emit()
             self._count(one.counts)
         # What interrupted a batch or two of several says nothing about the next ones.
-        self.batches.add(taken[-1].counts, taken[-1].seconds, median(one.seconds for one in taken))
+        middle = median(one.seconds for one in taken)
+        self.batches.add(found.audit_id, taken[-1].counts, taken[-1].seconds, middle)
         return Taken(taken[-1].counts, found.floor, done=found.done, edge=found.edge)
+
+    def _may_call(self, batch: Batch) -> bool:
+        """Return whether calls are worth what preparing them takes: not for what one batch may take.
+
+        A sweep of which nothing was counted expects that many rows of a large table are due.
+        """
+        if self.audit_id is not None:
+            return True
+        known = self.due if self.planned is None else self.planned.rows
+        expected = self.selection.table.rows_estimate if known is None else known
+        return not self.nothing_due and expected is not None and expected > batch.limit
 
     def _most_batches(self, batch: Batch) -> int:
         """Return how many batches of this size fit into the budget and the plan, where the sweep does not pause."""

@@ -93,15 +93,39 @@ def has_time_index(selection: Selection, dialect: Dialect, store: str) -> bool:
     return is_ordered(dialect, selection) and not unserved(selection, store)
 
 
+def has_bare_time_index(selection: Selection, dialect: Dialect, store: str) -> bool:
+    """Check whether an index has all rows of a table in the order of time, those of other rules among them."""
+    bare = without_conditions(selection)
+    return is_ordered(dialect, bare) and any(serves(index, bare, store) for index in selection.table.indexes)
+
+
+def without_conditions(selection: Selection, states: tuple[State, ...] = ()) -> Selection:
+    """Return the selection of a table's rows by the time of a rule, of some states or all."""
+    return replace(
+        selection,
+        rule=replace(selection.rule, states=states),
+        per=(),
+        orphan=None,
+        missing=None,
+        where=(),
+        saved_while_null=(),
+        saved_while_not_null=(),
+    )
+
+
 def has_reference_index(reference: BoundReference) -> bool:
     """Check whether an index finds the rows that refer to one row."""
     return any(_leads(index, reference) for index in reference.table.indexes)
 
 
 def served(selection: Selection, dialect: Dialect, store: str) -> bool:
-    """Check whether an index serves every step of taking a rule's rows."""
+    """Check whether an index serves every step of taking a rule's rows.
+
+    One that has the time alone does, by reading rows of other rules too; each only once in a sweep.
+    """
     followers = [one.reference for follower in selection.followers for one in follower.walk()]
-    return has_time_index(selection, dialect, store) and all(map(has_reference_index, (*selection.guards, *followers)))
+    timed = has_time_index(selection, dialect, store) or has_bare_time_index(selection, dialect, store)
+    return timed and all(map(has_reference_index, (*selection.guards, *followers)))
 
 
 def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, ...] | None:
@@ -116,17 +140,7 @@ def find_way(store: Store, table: Table, selection: Selection) -> tuple[State, .
     # Every other state is no list that can be walked.
     complete = [] if any(one.all_but is not None for one in table.rules) else [known]
     for way in dict.fromkeys([(), *complete, selection.rule.states]):
-        rule = replace(selection.rule, states=way)
-        requested = replace(
-            selection,
-            rule=rule,
-            per=(),
-            orphan=None,
-            missing=None,
-            where=(),
-            saved_while_null=(),
-            saved_while_not_null=(),
-        )
+        requested = without_conditions(selection, way)
         if any(serves(index, requested, store.kind) for index in requested.table.indexes):
             return way
     return None

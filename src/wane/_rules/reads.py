@@ -111,7 +111,8 @@ def held_tables(store: Store, seconds: float) -> frozenset[str] | None:
     if not store.migrated:
         return frozenset()
     try:
-        return frozenset(name for (name,) in store.read(queries_of(store).held_tables(), seconds, often=True))
+        held = queries_of(store).held_tables()
+        return frozenset(name for (name,) in store.reader(seconds)(held.text, held.parameters))
     except Unreachable:
         raise
     except StoreError:

@@ -1,4 +1,4 @@
-"""The statements that take rows under a rule, compiled once when the rule is bound.
+"""The statements that take rows under a rule, each compiled once, when it is first needed.
 
 Each text is fixed; what differs from batch to batch (times, limits, keys, the position where the batch before ended)
 fills its slots. The engine, `plan -v`, the functions in the database and the archive run the same objects. Whatever
@@ -8,12 +8,13 @@ deletes or marks rows of the rule's table repeats every condition of `Rows.due`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
 from wane._contract.model import Cap, Expiry, Mark, ToArchive, ToColdTier
-from wane._db.schema import Kind, TableInfo
+from wane._db.schema import Column, Kind, TableInfo
 from wane._db.statement import NOW, Dialect, Parameters, Slot, Statement, TimeSlot
 from wane._db.timestamps import LATEST
 from wane._frozen import frozen
@@ -114,19 +115,26 @@ class AtOnceStatements:
     """Take all due rows, where no more are left than a batch may have."""
     retained: Statement
     """Return a row if one that was to be taken is still there."""
+    gone: tuple[Column, ...]
+    """The columns of which `take` and `rest` also return all values that were taken, each as an array."""
+    unkeyed: tuple[tuple[FollowerPath, Statement], ...]
+    """Take what refers to those values, where no foreign key says so: a later statement, because no error tells that a
+    row was added while `take` waited."""
 
     def steps(self, *, has_delete_triggers: bool) -> Iterator[RunStep]:
         """Yield the statements as they run."""
-        call, same = "in one call, full batches from the second on", "in the same call"
+        call, same = "in one call, most batches of a sweep", "in the same call"
         if self.end_time is not None:
             yield RunStep("find a time at which the batch ends", self.end_time, call)
             call = f"{same}, if there is none"
         yield RunStep("find where the batch ends", self.end, call)
         yield RunStep("take the batch", self.take, same)
+        if not has_delete_triggers:
+            yield RunStep("take them", self.rest, f"{same}, if fewer are left than a batch may have")
+        for path, statement in self.unkeyed:
+            yield RunStep(f"take {path[-1].reference.name}", statement, same)
         if has_delete_triggers:
             yield RunStep("check that none of it is left", self.retained, same)
-        else:
-            yield RunStep("take them", self.rest, f"{same}, if fewer are left than a batch may have")
 
 
 @frozen
@@ -180,63 +188,132 @@ class KnownEdgeStatements:
         yield RunStep("take the batch", self.take, unshared)
 
 
-@frozen
 class RuleStatements:
-    """The statements of one rule."""
+    """The statements of one rule. Each is compiled when it is first needed: most sweeps need a few of them."""
 
-    dialect: Dialect
-    lowest: object
-    """A value that sorts before what the position of every due row begins with."""
-    highest: Callable[[datetime], object]
-    """Returns an upper bound for the first component of every due row's position, where batches end by one."""
-    scopes: tuple[Statement, ...]
-    """Find the scopes beyond a cap per scope; then, if none of those has anything due, those where something is."""
-    scopes_behind: tuple[Statement, ...]
-    """Find the scopes beyond their cap that are behind one, by the walk that found it; none if they cannot be
-    walked."""
-    candidates: Statement
-    """Find the keys of the oldest due rows, followed by their positions, both encoded."""
-    lock: Statement | None
-    """Lock the rows with some keys, and return their keys; None where the transaction has locked everything."""
-    lock_unlocked: Statement | None
-    """The same, without the rows that others have locked."""
-    lock_spared: Statement | None
-    """Lock the newest rows in the scopes of rows with some keys against changes, and return their keys; None if the
-    rule spares none, or where the transaction has locked everything."""
-    lock_times: tuple[Statement, ...]
-    """Lock the rows of other tables that hold the times and windows of rows with some keys, so that they do not change;
-    none where the transaction has locked everything."""
-    recheck: Statement
-    """Return which rows with some keys are due, oldest first, each with the number of rows that would leave with it,
-    counted up to a limit for each follower."""
-    take: Statement
-    """Take the rows with some keys, if they are due."""
-    edge: Statement | None
-    """Find the position of the first row that a cap excludes, with the number of transactions that had ended if that
-    counts them; None if `take_range` finds it itself."""
-    ends_at_edge: bool
-    """Whether that is a position where a batch may end: not where texts of timestamps sort differently."""
-    known_edge: KnownEdgeStatements | None
-    """Take rows up to an edge that is known (PostgreSQL); None if they cannot be."""
-    unheld: tuple[Statement, Statement] | None
-    """Do what `batch_end` and `take_range` do, faster, if nothing of the table is held; else find and take nothing.
-    None on PostgreSQL, and without Wane's own tables."""
-    batch_end: Statement | None
-    """Find the position of the last row of the batch, where `take_range` does not find it itself."""
-    take_range: Statement | None
-    """Take the oldest due rows up to the end of the batch; None if the rule's rows are taken by their keys only."""
-    with_followers: RangeWithFollowers | None
-    """Take rows with their followers by their position (SQLite); None if they are taken by their keys only."""
-    at_once: AtOnceStatements | None
-    """Take full batches without locking rows first; None if that is not safe."""
-    slices: SliceStatements | None
-    """Walk the table by its key; None if the order of time decides what is due."""
-    followers: tuple[FollowerStatements, ...]
-    """For every follower, the deepest first."""
-    _times: dict[int, tuple[TimeSlot, datetime, object]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """The bounds on times that were encoded last, by their slots."""
+    def __init__(self, compiler: _Compiler) -> None:
+        """Compile nothing yet."""
+        self._compiler = compiler
+        self._selection = compiler.selection
+        self._ranged = by_range(compiler.dialect, compiler.selection)
+        self.dialect = compiler.dialect
+        self._times: dict[int, tuple[TimeSlot, datetime, object]] = {}
+        """The bounds on times that were encoded last, by their slots."""
+
+    @property
+    def lowest(self) -> object:
+        """A value that sorts before what the position of every due row begins with."""
+        return self._compiler.lowest()
+
+    @cached_property
+    def scopes(self) -> tuple[Statement, ...]:
+        """Find the scopes beyond a cap per scope; then, if none of those has anything due, those where something is."""
+        return self._compiler.scopes()
+
+    @cached_property
+    def scopes_behind(self) -> tuple[Statement, ...]:
+        """Find the scopes beyond their cap that are behind one, by the walk that found it; none if they cannot be
+        walked."""
+        return self._compiler.scopes_behind()
+
+    @cached_property
+    def candidates(self) -> Statement:
+        """Find the keys of the oldest due rows, followed by their positions, both encoded."""
+        return self._compiler.candidates()
+
+    @cached_property
+    def lock(self) -> Statement | None:
+        """Lock the rows with some keys, and return their keys; None where the transaction has locked everything."""
+        return self._compiler.lock("") if self.dialect.locks_rows else None
+
+    @cached_property
+    def lock_unlocked(self) -> Statement | None:
+        """The same, without the rows that others have locked."""
+        return self._compiler.lock(" SKIP LOCKED") if self.dialect.locks_rows else None
+
+    @cached_property
+    def lock_spared(self) -> Statement | None:
+        """Lock the newest rows in the scopes of rows with some keys against changes, and return their keys; None if the
+        rule spares none, or where the transaction has locked everything."""
+        spares = self._selection.rule.spare is not None
+        return self._compiler.lock_spared() if self.dialect.locks_rows and spares else None
+
+    @cached_property
+    def lock_times(self) -> tuple[Statement, ...]:
+        """Lock the rows of other tables that hold the times and windows of rows with some keys, so that they do not
+        change; none where the transaction has locked everything."""
+        lookups = self._selection.lookups if self.dialect.locks_rows else ()
+        return tuple(self._compiler.lock_times(*one) for one in lookups)
+
+    @cached_property
+    def recheck(self) -> Statement:
+        """Return which rows with some keys are due, oldest first, each with the number of rows that would leave with
+        it, counted up to a limit for each follower."""
+        return self._compiler.recheck()
+
+    @cached_property
+    def take(self) -> Statement:
+        """Take the rows with some keys, if they are due."""
+        return self._compiler.take()
+
+    @cached_property
+    def edge(self) -> Statement | None:
+        """Find the position of the first row that a cap excludes, with the number of transactions that had ended if
+        that counts them; None if `take_range` finds it itself."""
+        return self._compiler.find_edge() if self._compiler.edge else None
+
+    @cached_property
+    def ends_at_edge(self) -> bool:
+        """Whether that is a position where a batch may end: not where texts of timestamps sort differently."""
+        return self._compiler.ends_at_edge()
+
+    @cached_property
+    def known_edge(self) -> KnownEdgeStatements | None:
+        """Take rows up to an edge that is known (PostgreSQL); None if they cannot be."""
+        return self._compiler.known_edge() if self._compiler.edge and self.dialect.locks_rows else None
+
+    @cached_property
+    def unheld(self) -> tuple[Statement, Statement] | None:
+        """Do what `batch_end` and `take_range` do, faster, if nothing of the table is held; else find and take nothing.
+
+        None on PostgreSQL, and without Wane's own tables."""
+        holds = self._compiler.rows.holds and not self.dialect.locks_rows
+        return self._compiler.unheld() if self._ranged and holds else None
+
+    @cached_property
+    def batch_end(self) -> Statement | None:
+        """Find the position of the last row of the batch, where `take_range` does not find it itself."""
+        return self._compiler.batch_end() if self._ranged and not self.dialect.locks_rows else None
+
+    @cached_property
+    def take_range(self) -> Statement | None:
+        """Take the oldest due rows up to the end of the batch; None if the rule's rows are taken by their keys only."""
+        if not self._ranged:
+            return None
+        return self._compiler.take_oldest() if self.dialect.locks_rows else self._compiler.take_up_to()
+
+    @cached_property
+    def with_followers(self) -> RangeWithFollowers | None:
+        """Take rows with their followers by their position (SQLite); None if they are taken by their keys only."""
+        by_position = takes_followers_by_range(self._compiler.rows, self._selection)
+        return self._compiler.with_followers() if by_position else None
+
+    @cached_property
+    def at_once(self) -> AtOnceStatements | None:
+        """Take full batches without locking rows first; None if that is not safe."""
+        return self._compiler.at_once() if takes_at_once(self.dialect, self._selection) else None
+
+    @cached_property
+    def slices(self) -> SliceStatements | None:
+        """Walk the table by its key; None if the order of time decides what is due."""
+        if isinstance(self._selection.rule.bound, Cap):
+            return None
+        return slice_statements(self._compiler.rows, self._selection)
+
+    @cached_property
+    def followers(self) -> tuple[FollowerStatements, ...]:
+        """For every follower, the deepest first."""
+        return tuple(self._compiler.follower(path) for path in follower_paths(self._selection))
 
     def fill(
         self,
@@ -328,7 +405,7 @@ class RuleStatements:
     def _outermost(self, group: str, now: datetime | None) -> object:
         """Return where a position begins that is not given: no row has this value, so the rest does not count."""
         if group == "end":
-            return None if now is None else self.highest(now)
+            return None if now is None else self._compiler.highest(now)
         return self.lowest if group == "floor" else None
 
 
@@ -355,7 +432,7 @@ def statements_of(rows: Rows, selection: Selection) -> RuleStatements:
     """Return the statements of a bound rule; they are compiled only once for it."""
     known = selection.compiled.get(rows.holds)
     if known is None:
-        known = selection.compiled[rows.holds] = _Compiler(rows, selection).compile()
+        known = selection.compiled[rows.holds] = RuleStatements(_Compiler(rows, selection))
     assert isinstance(known, RuleStatements)
     return known
 
@@ -394,10 +471,10 @@ def by_range(dialect: Dialect, selection: Selection) -> bool:
 def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
     """Return whether one statement may take a rule's rows with their followers, before anything is locked.
 
-    Only where foreign keys protect every reference: a row that begins to refer to a leaving one while the statement
-    waits for it makes the statement fail, or is changed by the key, which the function that runs it detects by the
-    counters of the tables (`_prune.sql_batch_call`). That needs a table of its own for each reference. Plans are made
-    once, whatever is due, so an index must serve each step.
+    Only where foreign keys protect every reference, except for some that a later statement follows (`unkeyed_paths`):
+    a row that begins to refer to a leaving one while the statement waits for it makes the statement fail, or is changed
+    by the key, which the function that runs it detects by the counters of the tables (`_prune.sql_batch_call`). That
+    needs a table of its own for each reference. Plans are made once, whatever is due, so an index must serve each step.
     """
     moves = isinstance(selection.rule.action, Mark | ToColdTier | ToArchive)
     if (
@@ -410,12 +487,34 @@ def takes_at_once(dialect: Dialect, selection: Selection) -> bool:
         or not served(selection, dialect, "postgres")
     ):
         return False
-    followers = [path[-1] for path in follower_paths(selection)]
+    followers, unkeyed = (
+        [path[-1] for path in follower_paths(selection)],
+        [path[-1] for path in unkeyed_paths(selection)],
+    )
     references = [*selection.guards, *(one.reference for one in followers)]
+    keyed = [*selection.guards, *(one.reference for one in followers if one not in unkeyed)]
     tables = {selection.table.qualified, *(one.table.qualified for one in references)}
     separate = len(tables) == 1 + len(references) and all(one.table.kind is Kind.TABLE for one in references)
-    protected = all(one.enforced and not one.inherited for one in references)
+    protected = all(one.enforced and not one.inherited for one in keyed)
     return separate and protected and not any(one.has_delete_triggers for one in followers)
+
+
+def unkeyed_paths(selection: Selection) -> list[FollowerPath]:
+    """Return the paths to followers that refer to a rule's rows without any foreign key, and that nothing follows.
+
+    What refers to a row that is gone can be taken after it, as long as the values to which it refers are known.
+    """
+    own = selection.table.schema, selection.table.name
+
+    def is_unkeyed(follower: BoundFollower) -> bool:
+        reference = follower.reference
+        refers = any((key.to_schema, key.to_table) == own for key in reference.table.foreign_keys)
+        # An array has no arrays as its elements, and not the collation of the column.
+        unlisted = any(column.loose or column.type.endswith("]") for column in reference.to)
+        kept = follower.followers or follower.live or reference.inherited
+        return not (refers or unlisted or kept or reference.enforced)
+
+    return [path for path in follower_paths(selection) if len(path) == 1 and is_unkeyed(path[0])]
 
 
 class _Compiler:
@@ -428,7 +527,8 @@ class _Compiler:
         self.selection = selection
         self.table = f"{self.dialect.table(selection.table)} AS t"
         self.walk = Walk(rows, selection)
-        self.planned_walk = Walk(rows, selection, decoded_once=True)
+        by_state = selection.own_time is None or has_time_index(selection, self.dialect, "postgres")
+        self.planned_walk = Walk(rows, selection, decoded_once=True, by_state=by_state)
         """For statements whose plan is made once, whatever the positions are."""
         self.floor = [Slot(f"floor_{number}") for number in range(len(self.walk.names))]
         self.edge = self._edge_slots()
@@ -436,62 +536,34 @@ class _Compiler:
         self.order = ", ".join(rows.position(selection, "t"))
         self.keys = [self.dialect.encode_key(rows.column(column)) for column in selection.key]
 
-    def compile(self) -> RuleStatements:
-        selection, locks = self.selection, self.dialect.locks_rows
-        ranged = by_range(self.dialect, selection)
-        return RuleStatements(
-            dialect=self.dialect,
-            lowest=self._lowest(),
-            highest=self._highest,
-            scopes=self._scopes(),
-            scopes_behind=self._scopes_behind(),
-            candidates=self._candidates(),
-            lock=self._lock("") if locks else None,
-            lock_unlocked=self._lock(" SKIP LOCKED") if locks else None,
-            lock_spared=self._lock_spared() if locks and selection.rule.spare is not None else None,
-            lock_times=tuple(self._lock_times(*one) for one in selection.lookups) if locks else (),
-            recheck=self._recheck(),
-            take=self._take(),
-            edge=self._edge() if self.edge else None,
-            ends_at_edge=self._ends_at_edge(),
-            known_edge=self._known_edge() if self.edge and locks else None,
-            unheld=self._unheld() if ranged and not locks and self.rows.holds else None,
-            batch_end=self._batch_end() if ranged and not locks else None,
-            take_range=(self._take_oldest() if locks else self._take_up_to()) if ranged else None,
-            with_followers=self._with_followers() if takes_followers_by_range(self.rows, selection) else None,
-            at_once=self._at_once() if takes_at_once(self.dialect, selection) else None,
-            slices=None if isinstance(selection.rule.bound, Cap) else slice_statements(self.rows, selection),
-            followers=tuple(self._follower(path) for path in follower_paths(selection)),
-        )
-
     def _edge_slots(self) -> list[Slot]:
         capped = isinstance(self.selection.rule.bound, Cap) and by_range(self.dialect, self.selection)
-        known = capped and (not self.dialect.locks_rows or self._ends_at_edge())
+        known = capped and (not self.dialect.locks_rows or self.ends_at_edge())
         return [Slot(f"edge_{number}") for number in range(len(self.walk.names) if known else 0)]
 
-    def _ends_at_edge(self) -> bool:
+    def ends_at_edge(self) -> bool:
         return self.rows.cap_position(self.selection, "t") == self.rows.position(self.selection, "t")
 
-    def _lowest(self) -> object:
+    def lowest(self) -> object:
         selection = self.selection
         if selection.own_time is None:
             return self.dialect.lowest_key(selection.key[0])
         return self.dialect.lowest(selection.time_column, selection.time)
 
-    def _highest(self, now: datetime) -> object:
+    def highest(self, now: datetime) -> object:
         if self.selection.own_time is None:
             return self.dialect.highest_key(self.selection.key[0])
         column, time, bound = self.selection.time_column, self.selection.time, self.selection.rule.bound
         at = cutoff(self.selection.rule, now) or LATEST
         return self.dialect.highest(column, time, at, inclusive=isinstance(bound, Expiry))
 
-    def _scopes(self) -> tuple[Statement, ...]:
+    def scopes(self) -> tuple[Statement, ...]:
         if not self.selection.per:
             return ()
         queries, anywhere = Queries(self.rows), replace(self.selection, scope=None)
         return queries.scopes_beyond_cap(anywhere), queries.scopes_due(anywhere, NOW)
 
-    def _scopes_behind(self) -> tuple[Statement, ...]:
+    def scopes_behind(self) -> tuple[Statement, ...]:
         if not self.selection.per or not can_walk(self.dialect, self.selection):
             return ()
         walk = ScopeWalk(self.rows, replace(self.selection, scope=None))
@@ -499,12 +571,12 @@ class _Compiler:
 
     # By their keys
 
-    def _candidates(self) -> Statement:
+    def candidates(self) -> Statement:
         p = self.rows.parameters()
         outputs = [self.dialect.encode_key(f"oldest.{name}") for name in (*self.walk.keys, *self.walk.names)]
         return p.statement(self.walk.oldest(p, NOW, LIMIT, self.floor, outputs))
 
-    def _lock(self, how: str) -> Statement:
+    def lock(self, how: str) -> Statement:
         p = self.rows.parameters()
         where = self.rows.among(p, self.selection, None)
         # All pruners lock in the same order, so that two of them wait for each other once at most.
@@ -513,7 +585,7 @@ class _Compiler:
             f"{self.dialect.locking('t').strip()}{how}"
         )
 
-    def _lock_spared(self) -> Statement:
+    def lock_spared(self) -> Statement:
         p, selection = self.rows.parameters(), self.selection
         key = [self.rows.column(column, "n") for column in selection.key]
         where = self.rows.one_among(selection.key, key, SparedRows(self.rows, selection).keys(p))
@@ -523,7 +595,7 @@ class _Compiler:
             f"ORDER BY {', '.join(order)}\nFOR SHARE OF n"
         )
 
-    def _lock_times(self, reference: BoundReference, in_child: bool) -> Statement:
+    def lock_times(self, reference: BoundReference, in_child: bool) -> Statement:
         p = self.rows.parameters()
         mine, theirs = (reference.to, reference.columns) if in_child else (reference.columns, reference.to)
         where = self.rows.among(p, self.selection, None)
@@ -537,7 +609,7 @@ class _Compiler:
         due = self.rows.due(p, self.selection, NOW, after_followers=after_followers)
         return [self.rows.among(p, self.selection, None), self.dialect.recheck(due)]
 
-    def _recheck(self) -> Statement:
+    def recheck(self) -> Statement:
         p = self.rows.parameters()
         where = self._due(p)
         counts = [self._count_with(p, path) for path in follower_paths(self.selection)]
@@ -549,7 +621,7 @@ class _Compiler:
         limit = p.bind("follower_limit", FOLLOWER_LIMIT)
         return f"(SELECT count(*) FROM (SELECT 1 FROM {source} WHERE {where} LIMIT {limit}) AS c)"
 
-    def _take(self) -> Statement:
+    def take(self) -> Statement:
         p = self.rows.parameters()
         verb = self.rows.verb(p, self.selection)
         where = self._due(p, after_followers=True)
@@ -557,16 +629,16 @@ class _Compiler:
 
     # By their position
 
-    def _unheld(self) -> tuple[Statement, Statement]:
+    def unheld(self) -> tuple[Statement, Statement]:
         """Find and take rows of a table without any hold.
 
         A function in a statement, even one that is never called, makes SQLite copy every page that the statement
         changes, and functions write the key of a held row.
         """
         rows = self.rows.sparing_held_tables()
-        return self._batch_end(rows.without_holds()), self._take_up_to(rows)
+        return self.batch_end(rows.without_holds()), self.take_up_to(rows)
 
-    def _batch_end(self, rows: Rows | None = None) -> Statement:
+    def batch_end(self, rows: Rows | None = None) -> Statement:
         """Find the position of the last of the `limit` oldest due rows; nothing if fewer are due.
 
         SQLite merges the states along their index, row by row, if nothing comes between them and the order: no limit
@@ -586,7 +658,7 @@ class _Compiler:
         last = f"SELECT {order}\nFROM {union} AS oldest\nORDER BY {order}\nLIMIT 1 OFFSET {p.bind('limit', LIMIT)} - 1"
         return p.statement(f"WITH last AS MATERIALIZED {nested(last)}\nSELECT {self._position('last')} FROM last")
 
-    def _take_up_to(self, rows: Rows | None = None) -> Statement:
+    def take_up_to(self, rows: Rows | None = None) -> Statement:
         """Take every due row up to a position: no other transaction writes between finding it and this."""
         rows = rows or self.rows
         p = rows.parameters()
@@ -607,13 +679,13 @@ class _Compiler:
             where.append(f"({time} < {at} OR {behind})")
         return where
 
-    def _with_followers(self) -> RangeWithFollowers:
+    def with_followers(self) -> RangeWithFollowers:
         rows, paths = self.rows.sparing_held_tables(), follower_paths(self.selection)
         return RangeWithFollowers(
-            self._batch_end(rows),
+            self.batch_end(rows),
             self._count_up_to(rows, paths),
             tuple((str(path[-1].reference.name), self._take_following(rows, path)) for path in paths),
-            self._take_up_to(rows),
+            self.take_up_to(rows),
         )
 
     def _count_up_to(self, rows: Rows, paths: Sequence[FollowerPath]) -> Statement:
@@ -630,7 +702,7 @@ class _Compiler:
         """Write the rows at the end of a path of followers, of those up to a position."""
         return rows.following(p, path, rows.pointed_at(self.selection, path, all_of(self._up_to(p, rows))))
 
-    def _take_oldest(self) -> Statement:
+    def take_oldest(self) -> Statement:
         """Find where the batch ends, then take everything due up to there, in one statement.
 
         The whole predicate is repeated where rows are taken, so a row that another transaction changed in the meantime
@@ -671,13 +743,13 @@ class _Compiler:
         part = f"edge({', '.join(names)}) AS MATERIALIZED {nested(found)}"
         return [part], [f"(SELECT edge.{name} FROM edge)" for name in names]
 
-    def _edge(self) -> Statement:
+    def find_edge(self) -> Statement:
         p, ended = self.rows.parameters(), self.dialect.ended_transactions
         [part], _ = self._edge_part(p)
         outputs = [self.dialect.encode_key(f"edge.e{number}") for number in range(len(self.walk.names))]
         return p.statement(f"WITH {part}\nSELECT {', '.join([*outputs, *([ended] if ended else [])])} FROM edge")
 
-    def _known_edge(self) -> KnownEdgeStatements:
+    def known_edge(self) -> KnownEdgeStatements:
         p, ended = self.rows.parameters(), self.dialect.ended_transactions
         verb, columns = self.rows.verb(p, self.selection), self.rows.position_columns(self.selection)
         edge = self.walk.bind(p, "edge", self.edge)
@@ -697,7 +769,7 @@ class _Compiler:
 
     # At once
 
-    def _at_once(self) -> AtOnceStatements:
+    def at_once(self) -> AtOnceStatements:
         p = self.rows.parameters()
         where = all_of(self._due_up_to_end(p))
         return AtOnceStatements(
@@ -706,6 +778,25 @@ class _Compiler:
             self._take_with_followers(),
             self._take_with_followers(rest=True),
             p.statement(f"SELECT 1 FROM {self.table}\nWHERE {where}\nLIMIT 1"),
+            self._gone_columns(),
+            tuple((path, self._take_unkeyed(path[0])) for path in unkeyed_paths(self.selection)),
+        )
+
+    def _gone_columns(self) -> tuple[Column, ...]:
+        """Return the columns to which rows refer that are taken by a later statement."""
+        references = [path[0].reference for path in unkeyed_paths(self.selection)]
+        return tuple(dict.fromkeys(column for one in references for column in one.to))
+
+    def _take_unkeyed(self, follower: BoundFollower) -> Statement:
+        p, columns = self.rows.parameters(), self._gone_columns()
+        arrays = [
+            f"{p.bind('gone', Slot(f'gone_{columns.index(one)}'))}::{one.type}[]" for one in follower.reference.to
+        ]
+        names = ", ".join(self.dialect.quote(one.name) for one in follower.reference.to)
+        where = [self.rows.refers(follower.reference, "f", "gone"), *self.rows.fixed(p, follower, "f")]
+        return p.statement(
+            f"DELETE FROM {self.dialect.table(follower.reference.table)} AS f"
+            f" USING unnest({', '.join(arrays)}) AS gone({names})\nWHERE {all_of(where)}"
         )
 
     def _full_batch_end(self, *, edged: bool = False) -> Statement:
@@ -749,12 +840,17 @@ class _Compiler:
         if not paths:
             return p.statement(take)
         own = f"{take}\n{self._returning(self.selection.followers, 't')}"
-        # A part may use only what was written before it.
-        outermost = sorted(paths, key=len)
+        later = unkeyed_paths(self.selection)
+        keyed = [path for path in paths if path not in later]
         parts = [f"gone AS {nested(own)}"]
-        parts += [f"{_gone(paths, path)} AS {nested(self._take_with(p, paths, path))}" for path in outermost]
-        counts = [f"(SELECT count(*) FROM {one})" for one in ("gone", *(_gone(paths, path) for path in paths))]
-        return p.statement(f"WITH {f',{chr(10)}'.join(parts)}\nSELECT {', '.join(counts)}")
+        # A part may use only what was written before it.
+        parts += [
+            f"{_gone(paths, path)} AS {nested(self._take_with(p, paths, path))}" for path in sorted(keyed, key=len)
+        ]
+        found = [f"(SELECT count(*) FROM {one})" for one in ("gone", *(_gone(paths, path) for path in keyed))]
+        gone = [self.rows.column(one, "gone") for one in self._gone_columns()]
+        found += [f"(SELECT array_agg({one}) FROM gone)" for one in gone]
+        return p.statement(f"WITH {f',{chr(10)}'.join(parts)}\nSELECT {', '.join(found)}")
 
     def _take_with(self, p: Parameters, paths: Sequence[FollowerPath], path: FollowerPath) -> str:
         """Write the DELETE of the rows that follow those which another part of the same statement takes."""
@@ -772,7 +868,7 @@ class _Compiler:
 
     # Followers
 
-    def _follower(self, path: tuple[BoundFollower, ...]) -> FollowerStatements:
+    def follower(self, path: tuple[BoundFollower, ...]) -> FollowerStatements:
         locked = self.dialect.locks_rows and path in locked_paths(self.selection)
         p = self.rows.parameters()
         source, deeper = self._followers_of(p, path), bool(path[-1].followers)

@@ -13,14 +13,16 @@ from wane._rules.selection import Selection
 class Walk:
     """Writes queries for the oldest due rows of one rule."""
 
-    def __init__(self, rows: Rows, selection: Selection, *, decoded_once: bool = False) -> None:
+    def __init__(self, rows: Rows, selection: Selection, *, decoded_once: bool = False, by_state: bool = True) -> None:
         """Bind the rule; with `decoded_once`, each position is decoded by a query that a plan runs only once.
 
         A plan that is made before the positions are known would decode them for every row that it compares with them.
+        Without `by_state`, one walk finds the rows of all states: for an index that has the time, but no states.
         """
         self.rows = rows
         self.selection = selection
         self._decoded_once = decoded_once
+        self._by_state = by_state
         self.keys = [f"key_{number}" for number in range(len(selection.key))]
         """The names that `oldest` gives a row's key."""
         behind = rows.key_position(selection)
@@ -30,7 +32,8 @@ class Walk:
 
     def each(self) -> list[tuple[Selection, list[State] | None]]:
         """Split the selection into walks along an index: one for each state and each column and unit of the time."""
-        states: list[list[State] | None] = [[state] for state in self.selection.rule.states] or [None]
+        walked = self.selection.rule.states if self._by_state else ()
+        states: list[list[State] | None] = [[state] for state in walked] or [None]
         return [(part, one) for one in states for part in self.selection.walks()]
 
     def behind(self, p: Parameters, floor: Sequence[object] | None, walked: Selection | None = None) -> list[str]:

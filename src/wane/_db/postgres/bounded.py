@@ -109,7 +109,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             self.end_calls()
         self._at_once += 1
         if not self.may_prepare or self._at_once <= _PREPARED_AFTER:
-            return self._together(transaction, text, parameters)
+            return self.in_transaction((transaction.begin, {}), (transaction.local, {}), (text, parameters))[2]
         if self._settings is None:
             self.execute(transaction.session.encode())
             self._settings = transaction.session
@@ -183,10 +183,10 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             raise error_from_result(result, encoding=self._encoding)
         return result
 
-    def _together(self, transaction: AtOnceTransaction, text: str, parameters: Mapping[str, object]) -> Rows:
-        statements = [(transaction.begin, {}), (transaction.local, {}), (text, parameters), ("COMMIT", {})]
+    def in_transaction(self, *statements: tuple[str, Mapping[str, object]]) -> list[Rows]:
+        """Run the statements of a transaction, the first of which begins it, in one round trip; return their rows."""
         try:
-            return run_together(self, statements)[2]
+            return run_together(self, [*statements, ("COMMIT", {})])
         except BaseException:
             # A broken connection has ended it already.
             if not self.closed and self.info.transaction_status is not TransactionStatus.IDLE:

@@ -1,9 +1,9 @@
 """Reflection of a PostgreSQL database: every table, view and foreign table of the users' schemas, as plain values.
 
 The number of statements does not grow with the tables: one list of relations and what connects them, then one statement
-per kind of detail for all that are shown, if any of them can have it. They run in one read-only snapshot unless the
-caller's transaction is open, which then is used as it is; so the list has the stamps, and whatever changes after it
-changes them. What partitions inherit (foreign keys, triggers) is reported once, at the table that declares it.
+per kind of detail for all that are shown, if any of them can have it, in three round trips. They run in one read-only
+snapshot unless the caller's transaction is open, which then is used as it is; so the list has the stamps, and whatever
+changes after it changes them. What partitions inherit (foreign keys, triggers) is reported once, at the table that declares it.
 PostgreSQL 14 to 18; a catalog column that some of them lack is read through `to_jsonb`, where it is simply absent.
 """
 
@@ -17,15 +17,14 @@ from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
+from wane._db.postgres.bounded import run_together
 from wane._db.postgres.catalog import ACTIONS, BELONGS_TO_EXTENSION, LOCKS_PARENT, OWN_SCHEMA, STAMP
 from wane._db.postgres.settings import SEARCH_PATH
 from wane._db.schema import SIDE_TABLE, Column, ForeignKey, Index, Kind, Schema, TableInfo, Trigger
 
-_PATH = "SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_schemas(false)::pg_catalog.text[]"
-_SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
-
+_PATH = "SELECT pg_catalog.current_setting('search_path')"
+_SEARCHED = "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]"
 
 # Of Wane's own tables only those that refer to others, or inherit from them, may be shown: the others need no stamp.
 CONNECTED = """
@@ -55,7 +54,8 @@ SELECT class.oid,
        ),
        pg_catalog.pg_get_partkeydef(class.oid),
        CASE WHEN namespace.nspname <> %(own)s OR {CONNECTED} THEN {STAMP} END,
-       pg_catalog.obj_description(class.oid, 'pg_class') IS NOT DISTINCT FROM '{SIDE_TABLE}',
+       namespace.nspname <> %(own)s
+         AND pg_catalog.obj_description(class.oid, 'pg_class') IS NOT DISTINCT FROM '{SIDE_TABLE}',
        class.relhastriggers OR class.relhasrules,
        (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{{}}')
          AND namespace.nspname <> %(own)s
@@ -109,7 +109,8 @@ WHERE attribute.attrelid = ANY (%(relations)s::oid[])
 ORDER BY attribute.attrelid, attribute.attnum
 """
 
-# Types whose values are compared by operators that are not the system's, with the schema of those. 403 is btree.
+# Types whose values are compared by operators that are not the system's, with the schema of those. 403 is btree, and
+# what users create has numbers from 16384 on.
 OPERATORS = """
 SELECT class.opcintype, namespace.nspname::text
 FROM pg_catalog.pg_operator AS operator
@@ -119,7 +120,7 @@ JOIN pg_catalog.pg_opclass AS class
   ON class.opcfamily = equal.amopfamily AND class.opcmethod = 403 AND class.opcdefault
  AND class.opcintype = equal.amoplefttype AND class.opcintype = equal.amoprighttype
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = operator.oprnamespace
-WHERE operator.oprnamespace <> 'pg_catalog'::regnamespace
+WHERE operator.oid >= 16384 AND operator.oprnamespace <> 'pg_catalog'::regnamespace
 """
 
 # "default" is the database's own order.
@@ -234,16 +235,23 @@ def reflect(
     to one of them or inherits from it. `path` is the search path by which names without a schema are resolved, if it is
     not the connection's. Types that are not the system's are named with their schemas, whatever the path is.
     """
-    with _one_snapshot(connection) as cursor:
-        [(before, searched)] = cursor.execute(_PATH).fetchall()
-        if path is not None:
-            searched = read_schemas(cursor, path)
-        cursor.execute(_SET_PATH, [SEARCH_PATH])
+    with _one_snapshot(connection):
         requested = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
-        found = cursor.execute(RELATIONS, requested).fetchall()
+        searching = [] if path is None else [_set_path(path)]
+        [(before,)], *_, [(searched,)], _, found, connected = run_together(
+            connection,
+            [
+                (_PATH, {}),
+                *searching,
+                (_SEARCHED, {}),
+                _set_path(SEARCH_PATH),
+                (RELATIONS, requested),
+                (CONNECTIONS, {}),
+            ],
+        )
         referred: dict[int, set[int]] = defaultdict(set)
         parents: dict[int, list[int]] = defaultdict(list)
-        for relation, other, inherited in cursor.execute(CONNECTIONS):
+        for relation, other, inherited in connected:
             if inherited:
                 parents[relation].append(other)
             else:
@@ -251,8 +259,7 @@ def reflect(
         shown = _shown(found, referred, parents)
         relations = [row[:-3] for row in found if row[0] in shown]
         refer, act = not shown.isdisjoint(referred), any(row[-3] for row in found if row[0] in shown)
-        details = _read_details(cursor, [row[0] for row in relations], refer=refer, act=act)
-        cursor.execute(_SET_PATH, [before])
+        details = _read_details(connection, [row[0] for row in relations], refer=refer, act=act, path=before)
     names = {row[0]: (row[1], row[2]) for row in found}
     tables = [
         replace(
@@ -274,13 +281,15 @@ def reflect(
     return Schema(tuple(sorted(tables, key=lambda table: table.qualified)), tuple(searched))
 
 
-def read_schemas(run: psycopg.Connection[Any] | psycopg.Cursor[Any], path: str) -> list[str]:
+def read_schemas(connection: psycopg.Connection[Any], path: str) -> list[str]:
     """Return the schemas that a search path means now, inside a transaction, whose own path stays as it is."""
-    [(before, _)] = run.execute(_PATH).fetchall()
-    run.execute(_SET_PATH, [path])
-    [(_, found)] = run.execute(_PATH).fetchall()
-    run.execute(_SET_PATH, [before])
+    [(before,)], _, [(found,)] = run_together(connection, [(_PATH, {}), _set_path(path), (_SEARCHED, {})])
+    run_together(connection, [_set_path(before)])
     return list(found)
+
+
+def _set_path(path: str) -> tuple[str, dict[str, object]]:
+    return "SELECT pg_catalog.set_config('search_path', %(path)s, true)", {"path": path}
 
 
 def _shown(found: list[tuple[Any, ...]], referred: dict[int, set[int]], parents: dict[int, list[int]]) -> set[int]:
@@ -319,14 +328,13 @@ def _ancestors(relation: int, parents: dict[int, list[int]]) -> list[int]:
 
 
 @contextmanager
-def _one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
-    with connection.cursor(row_factory=tuple_row) as cursor:
-        if connection.info.transaction_status != TransactionStatus.IDLE:
-            yield cursor
-            return
-        with connection.transaction():
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            yield cursor
+def _one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        yield
+        return
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,28 +352,38 @@ class _Details:
     """The schemas of the operators that compare values of a type, where that is not the system's."""
 
 
-def _read_details(cursor: psycopg.Cursor[tuple[Any, ...]], relations: list[int], *, refer: bool, act: bool) -> _Details:
-    """Read the details of relations: foreign keys if some refer to others, triggers and rules if some have any."""
+def _read_details(
+    connection: psycopg.Connection[Any], relations: list[int], *, refer: bool, act: bool, path: str
+) -> _Details:
+    """Read the details of relations: foreign keys if some refer to others, triggers and rules if some have any.
 
-    def grouped(statement: str) -> _Rows:
-        rows: _Rows = defaultdict(list)
-        for relation, *rest in cursor.execute(statement, {"relations": relations}):
-            rows[relation].append(tuple(rest))
-        return rows
-
-    columns, indexes = grouped(COLUMNS), grouped(INDEXES)
+    The transaction has the search path `path` in the end.
+    """
+    kinds = [COLUMNS, INDEXES, *([FOREIGN_KEYS] if refer else []), *([TRIGGERS] if act else [])]
+    requested = {"relations": relations}
+    *found, operators = run_together(connection, [*((kind, requested) for kind in kinds), (OPERATORS, {})])
+    grouped = {kind: _grouped(rows) for kind, rows in zip(kinds, found, strict=True)}
+    columns, indexes = grouped[COLUMNS], grouped[INDEXES]
     used = {row[5] for rows in columns.values() for row in rows}
     used.update(collation for rows in indexes.values() for row in rows for collation in row[6])
-    collations = cursor.execute(COLLATIONS, {"collations": list(used)}).fetchall()
+    collations, _ = run_together(connection, [(COLLATIONS, {"collations": list(used)}), _set_path(path)])
     return _Details(
         columns,
         indexes,
-        grouped(FOREIGN_KEYS) if refer else {},
-        grouped(TRIGGERS) if act else {},
+        grouped.get(FOREIGN_KEYS, {}),
+        grouped.get(TRIGGERS, {}),
         {oid: _order(provider, locale, name) for oid, provider, locale, name, _ in collations},
         {oid for oid, *_, loose in collations if loose},
-        dict(cursor.execute(OPERATORS).fetchall()),
+        dict(operators),
     )
+
+
+def _grouped(found: list[tuple[Any, ...]]) -> _Rows:
+    """Group details by the relations that they belong to."""
+    rows: _Rows = defaultdict(list)
+    for relation, *rest in found:
+        rows[relation].append(tuple(rest))
+    return rows
 
 
 def _order(provider: str, locale: str | None, name: str) -> str | None:

@@ -195,7 +195,7 @@ class PostgresStore(Store):
 
     def now(self) -> datetime:
         # clock_timestamp, not now(): the latter is fixed inside a transaction.
-        [(timestamp,)] = self._rows("SELECT clock_timestamp()")
+        [(timestamp,)] = self._read_at_once(_SETTINGS, "SELECT clock_timestamp()", {})
         return timestamp.astimezone(UTC)  # type: ignore[no-any-return]
 
     def clock(self) -> datetime | None:
@@ -255,10 +255,34 @@ class PostgresStore(Store):
             values = [statement.parameters[name] for name in names]
             return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
 
+    def reader(self, seconds: float) -> Execute:
+        settings = {**_SETTINGS, "statement_timeout": _milliseconds(seconds)}
+
+        def read(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+            if self._inside:
+                return self.read(Statement(text, parameters), seconds)
+            return self._read_at_once(settings, text, parameters)
+
+        return read
+
+    def _read_at_once(
+        self, settings: Mapping[str, str], text: str, parameters: Mapping[str, object]
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement that changes nothing in a transaction of its own, in one round trip.
+
+        Its result is read as binary: only for statements whose types the driver knows. Inside a transaction, it runs
+        there.
+        """
+        with self._turn, _Explained("the database refused to answer"):
+            connection = self._connected()
+            if self._inside:
+                return connection.execute(text.encode(), parameters).fetchall()
+            return connection.in_transaction(*_begin("READ ONLY", settings), (text, parameters))[2]
+
     @contextmanager
     def reading_for(self, seconds: float, *, by_index: bool = False) -> Iterator[BoundedConnection]:
         """Yield the connection in a read-only transaction whose statements may take `seconds` each."""
-        limit = str(int(seconds * 1000) or 1)
+        limit = _milliseconds(seconds)
         settings = {"statement_timeout": limit, **(BY_INDEX if by_index else {})}
         with self.reading("the database refused to answer", settings) as connection:
             if not self._inside:
@@ -346,7 +370,7 @@ class PostgresStore(Store):
             connection = self._alive()
             if self._inside or not self._has_functions(connection, functions):
                 return None
-            limit = {} if most_seconds is None else {"statement_timeout": f"{int(most_seconds * 1000) or 1}ms"}
+            limit = {} if most_seconds is None else {"statement_timeout": _milliseconds(most_seconds)}
             try:
                 return connection.call(functions[-1].call, values, set_session({**settings, **limit}))
             except _REFUSED:
@@ -360,9 +384,9 @@ class PostgresStore(Store):
         if missing:
             connection.functions |= dict.fromkeys((one.name for one in missing), False)
             with suppress(psycopg.ProgrammingError, psycopg.NotSupportedError):
-                with opened(connection, f"{_READ_COMMITTED} READ WRITE; {set_locally(LOCAL_SETTINGS)}"):
-                    for one in missing:
-                        connection.execute(one.definition.encode())
+                statements = _begin("READ WRITE", LOCAL_SETTINGS)
+                statements += [(one.definition.replace("%", "%%"), {}) for one in missing]
+                connection.in_transaction(*statements)
                 connection.functions |= dict.fromkeys((one.name for one in missing), True)
         return all(connection.functions[one.name] for one in functions)
 
@@ -469,6 +493,16 @@ def _closed_on_failure(connection: BoundedConnection) -> Iterator[None]:
     except BaseException:
         connection.close()
         raise
+
+
+def _begin(access: str, settings: Mapping[str, str]) -> list[tuple[str, Mapping[str, object]]]:
+    """Return the statements that begin a transaction, with its settings, for `BoundedConnection.in_transaction`."""
+    return [(f"{_READ_COMMITTED} {access}", {}), (set_locally(settings), {})]
+
+
+def _milliseconds(seconds: float) -> str:
+    """Write a limit of a statement: at least one, because zero is none."""
+    return str(int(seconds * 1000) or 1)
 
 
 def _identity(found: list[tuple[Any, ...]]) -> str:
