@@ -253,6 +253,12 @@ NOT_TIMESTAMPS = {
             "2023-04-31T00:00:00Z",
             "2023-01-01T24:00:00Z",
             "2023-01-01T23:59:60Z",
+            "2023-02-30T00:00:00.000001+00:00",
+            "2023-01-01T24:00:00.000001+00:00",
+            "2023-01-01T00:60:00.000001+00:00",
+            "2023-01-01T00:00:00.00001x+00:00",
+            "2023-01-01 00:00:00.000001+00:00",
+            "02023-01-01T00:00:00.00001+00:00",
             "0001-01-01T00:00:00Z",
             "1970-01-01T00:00:00Z",
             "9999-12-31T23:59:59Z",
@@ -283,7 +289,14 @@ NOT_TIMESTAMPS = {
     "wall": (
         "text",
         Time("happened", Unit.TEXT, "Asia/Tokyo"),
-        ["2023-01-01 00:00:00Z", "2023-01-01T00:00:00", "1970-01-01 00:00:00", "1970-01-01 09:00:00"],
+        [
+            "2023-01-01 00:00:00Z",
+            "2023-02-29 00:00:00.000001",
+            "2023-01-01 00:00:0.0000001",
+            "2023-01-01T00:00:00",
+            "1970-01-01 00:00:00",
+            "1970-01-01 09:00:00",
+        ],
     ),
 }
 
@@ -295,6 +308,21 @@ def test_what_is_no_timestamp_of_the_unit_is_never_due(
     items(database, type_, values)
     assert ids(database, one_rule("item", Age(time, WEEK)), NOW) == []
     assert ids(database, one_rule("item", Expiry(time)), NOW) == []
+
+
+def test_a_text_with_microseconds_is_a_timestamp_also_in_the_last_one_of_a_day(database: Database) -> None:
+    endings = ("00:00:00.000000", "12:00:00.000001", "23:59:59.999499", "23:59:59.999999")
+    items(database, "text", [f"2023-12-31T{ending}+00:00" for ending in endings])
+    items(database, "text", [f"2023-12-31 {ending}" for ending in endings], "wall")
+    assert ids(database, one_rule("item", Age(ISO, WEEK)), NOW) == [1, 2, 3, 4]
+    wall = Time("happened", Unit.TEXT, "Asia/Tokyo")
+    assert ids(database, one_rule("wall", Age(wall, WEEK)), NOW) == [1, 2, 3, 4]
+
+
+def test_a_text_with_a_zero_byte_is_no_timestamp(sqlite_database: SqliteDatabase) -> None:
+    begun = "2023-01-01T00:00:00.000001+00:00"
+    items(sqlite_database, "text", [begun, f"{begun}\0", f"{begun[:20]}\0{begun[21:]}", f"{begun}\0+00:00"])
+    assert ids(sqlite_database, one_rule("item", Age(ISO, WEEK)), NOW) == [1]
 
 
 def test_a_leap_day_is_a_timestamp(database: Database) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 
 from covering import numbers
 from prune.keeping import AT, DAY, Keeping, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
-from servers import Database
-from wane._contract.model import Age, Cap, Expiry, Mark, Table, Time, Unit
+from servers import Database, SqliteDatabase
+from wane._contract.model import Age, Cap, Expiry, Mark, Rule, Table, Time, Unit
 from wane._contract.settings import Budget
 from wane._prune.pace import FAST, BatchCosts, Pace
 from wane._prune.sweep import Outcome, Sweeper
@@ -84,6 +85,48 @@ def test_every_store_makes_the_same_batches(
         [swept] = opened.keeper.sweep(pace=SMALL).rules
         assert (batches(opened), swept.batches, opened.trail()[0].batches) == (expected, len(expected), len(expected))
         assert swept.outcome is Outcome.DONE
+
+
+def in_a_loop(database: Database) -> None:
+    """Let a sweep without pauses repeat batches on SQLite, which it does where there is a write-ahead log."""
+    if database.store == "sqlite":
+        database.execute("PRAGMA journal_mode = wal")
+
+
+@pytest.mark.parametrize("stay", [lambda n: n % 3 == 0, lambda n: n % 10 > 0, lambda n: 40 <= n < 260])
+def test_everything_due_leaves_without_pauses_whatever_stays_in_between(
+    database: Database, stay: Callable[[int], bool]
+) -> None:
+    in_a_loop(database)
+    fill(database, 300)
+    notes(database, *[(n, n, "x") for n in range(300) if stay(n)])
+    with keeping(database, guarded()) as opened:
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep(pace=SMALL).rules
+        left = [n for n in range(300) if stay(n)]
+        assert (opened.ids(), swept.outcome) == ([*left, 9_999], Outcome.DONE)
+        [entry] = opened.trail()
+        assert (entry.rows, entry.batches) == (300 - len(left), swept.batches)
+        # A batch may end among rows that stay; where most of them do, it goes on until it is full.
+        assert max(batches(opened)) == 10
+        assert swept.batches <= 3 + max(2 * entry.rows, 300 - len(left)) // 10
+
+
+def test_texts_that_are_no_timestamps_stay_between_those_that_leave(sqlite_database: SqliteDatabase) -> None:
+    in_a_loop(sqlite_database)
+    sqlite_database.execute("CREATE TABLE item (id integer NOT NULL PRIMARY KEY, at text)")
+    endings = ("12.000001+00:00", "12Z", "61.000001+00:00", "12.00000x+00:00", "12.000001+00:00\0", "12", b"12")
+    day = "2024-05-{:02}T10:{:02}:"
+    values: list[str | bytes] = []
+    for n in range(140):
+        start, ending = day.format(1 + n // 60, n % 60), endings[n % len(endings)]
+        values.append(start + ending if isinstance(ending, str) else start.encode() + ending)
+    insert(sqlite_database, "item", "id, at", *enumerate(values))
+    with keeping(sqlite_database, table("item", Rule("old", Age(Time("at", Unit.ISO), DAY)), state=None)) as opened:
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep(pace=SMALL).rules
+        assert (swept.outcome, swept.rows) == (Outcome.DONE, 40)
+        assert opened.ids("item") == [n for n in range(140) if n % len(endings) > 1]
 
 
 # --- One cutoff -----------------------------------------------------------------------------------------------------

@@ -190,5 +190,5 @@ def _fit(sweeps: Sequence[SweepCost]) -> Costs | None:
     return Costs(bs / bb, 0.0) if row < 0 else Costs(fixed, row)
 
 
-FAST = Pace(target_seconds=0.05, duty=1.0)
+FAST = Pace(target_seconds=0.1, duty=1.0)
 """No pauses: for maintenance windows and tests."""

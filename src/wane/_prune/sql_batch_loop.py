@@ -34,10 +34,12 @@ class BatchLoop:
         self._store, self._fence = store, fence
         self._open_gates = _open_gates(store.dialect, selection, settings)
         self._sizes = BatchSizes()
+        self._wasteful = False
+        """Whether most of the rows up to the end of a batch stayed: others find its end among rows that leave."""
 
     def take(self, audit: AuditEntry, batch: Batch, most_batches: int) -> CalledBatches | None:
         """Take and commit batches; None if nothing was taken, and the batch is to be taken by itself."""
-        if audit.id is None or not self._sizes.are_steady(batch.limit) or most_batches <= 1:
+        if audit.id is None or not self._sizes.are_steady(batch.limit) or most_batches <= 1 or self._wasteful:
             return None
         batches: list[CalledBatch] = []
         next_one, until = (audit, batch.after(batch.floor, batch.edge)), time.monotonic() + MOST_SECONDS
@@ -49,7 +51,8 @@ class BatchLoop:
             now = time.monotonic()
             batches.append(CalledBatch(taken.counts, now - began))
             next_one = added, batch.after(taken.floor, taken.edge)
-            if taken.done or now >= until or len(batches) >= most_batches:
+            self._wasteful = not batch.selection.per and 2 * sum(taken.counts.values()) < batch.most
+            if taken.done or self._wasteful or now >= until or len(batches) >= most_batches:
                 return CalledBatches(audit.id, batches, taken.floor, taken.done, taken.edge)
         if not batches:
             return None

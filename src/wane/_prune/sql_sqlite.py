@@ -85,7 +85,9 @@ class SqliteRowTaker(RowTaker):
         """
         selection, rule, floor = batch.selection, self.statements(batch.selection), batch.floor
         beyond = None if edge is None else edge.position
-        ends = self.transaction.read(rule.fill(find, selection, batch.now, limit=batch.limit, floor=floor, edge=beyond))
+        limit, ahead = batch.limit, batch.repeated
+        find = rule.fill(find, selection, batch.now, limit=limit, floor=floor, edge=beyond, ahead=ahead)
+        ends = self.transaction.read(find)
         end = ends[0] if ends else None
         last = end or (beyond if rule.ends_at_edge else None)
         taken = self.transaction.change(rule.fill(take, selection, batch.now, floor=floor, end=last, edge=beyond))

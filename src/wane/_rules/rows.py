@@ -81,6 +81,8 @@ class Circumstances(TypedDict, total=False):
     """The statement has a narrower upper bound on the time, by which rows are found."""
     row_only: bool
     """Leave out what depends on other rows: only to find rows that a statement with every condition takes."""
+    unread: bool
+    """Leave out that the time, or the key that orders rows without one, is what it must be: likewise."""
     after_followers: bool
     """What follows the row has left already, under the locks in which every condition was checked: a time that was in
     there is gone."""
@@ -222,6 +224,7 @@ class Rows:
         floored: bool = False,
         ended: bool = False,
         row_only: bool = False,
+        unread: bool = False,
         after_followers: bool = False,
         edge: Sequence[str] = (),
     ) -> Iterator[RulePart]:
@@ -230,7 +233,7 @@ class Rows:
         yield RulePart("scope", "it is in the scope", self._scope(p, selection, "t"), selection.per)
         yield RulePart("key", "its key is not NULL", self.identified(selection, "t"), selection.key)
         time = selection.time_columns
-        plausible = self.plausible(p, selection, "t", after_followers=after_followers)
+        plausible = [] if unread else self.plausible(p, selection, "t", after_followers=after_followers)
         plausible = [self.dialect.recheck(plausible)] if floored and plausible else plausible
         yield RulePart("time", _time_in_words(selection), [*self.chosen(selection, "t"), *plausible], time)
         bound = self._bound(p, selection, now, edge)

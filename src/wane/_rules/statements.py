@@ -31,6 +31,7 @@ from wane._rules.walk import Walk
 FollowerPath = tuple[BoundFollower, ...]
 LIMIT = Slot("limit")
 FOLLOWER_LIMIT = Slot("follower_limit")
+AHEAD = Slot("ahead")
 
 
 class SlotValues(TypedDict, total=False):
@@ -60,6 +61,8 @@ class SlotValues(TypedDict, total=False):
     """The most scopes that it returns; MOST_SCOPES if not given."""
     behind: Scope | None
     """The scope behind which it begins."""
+    ahead: bool
+    """Whether it finds where a batch ends at the latest: see `_Compiler._unheld`; False if not given."""
 
 
 @frozen
@@ -323,7 +326,7 @@ class RuleStatements:
         **values: Unpack[SlotValues],
     ) -> Statement:
         """Fill the slots of a statement."""
-        given: dict[str, Any] = {"scope": selection.scope, SCOPES.name: MOST_SCOPES, **values}
+        given: dict[str, Any] = {"scope": selection.scope, SCOPES.name: MOST_SCOPES, AHEAD.name: False, **values}
         keys = values.get("keys")
         source = statement if keys is None else self.dialect.fill_keys(statement, keys)
         filled = dict(source.parameters)
@@ -634,11 +637,14 @@ class _Compiler:
 
         A function in a statement, even one that is never called, makes SQLite copy every page that the statement
         changes, and functions write the key of a held row.
+
+        A batch of a sweep that does not pause ends where it would if all rows of their state and age left: what retains
+        rows otherwise, or whether a text is a timestamp, is read by the statement that takes them, and only there.
         """
         rows = self.rows.sparing_held_tables()
-        return self.batch_end(rows.without_holds()), self.take_up_to(rows)
+        return self.batch_end(rows.without_holds(), may_end_ahead=True), self.take_up_to(rows)
 
-    def batch_end(self, rows: Rows | None = None) -> Statement:
+    def batch_end(self, rows: Rows | None = None, *, may_end_ahead: bool = False) -> Statement:
         """Find the position of the last of the `limit` oldest due rows; nothing if fewer are due.
 
         SQLite merges the states along their index, row by row, if nothing comes between them and the order: no limit
@@ -652,6 +658,10 @@ class _Compiler:
         for one, states in self.walk.each():
             edge = self.walk.bind(p, "edge", self.edge) if self.edge else []
             due = rows.due(p, one, NOW, states, floored=True, edge=edge)
+            if may_end_ahead:
+                aged = rows.due(p, one, NOW, states, floored=True, row_only=True, unread=True, edge=edge)
+                rest = all_of([condition for condition in due if condition not in aged] or ["1"])
+                due = [*aged, f"({p.bind('ahead', AHEAD)} OR ({rest}))"]
             where = [*due, *self.walk.behind(p, self.floor)]
             parts.append(f"SELECT {named}\nFROM {self.table}\nWHERE {all_of(where)}")
         order, union = ", ".join(self.walk.names), nested("\nUNION ALL\n".join(parts))

@@ -111,8 +111,8 @@ class SqliteStore(Store):
         """
         return self._connection_for(disk=True, writers=True)
 
-    def _connection_for(self, *, disk: bool, writers: bool) -> sqlite3.Connection:
-        """Return the connection, which waits for the disk, and for other writers, or does not."""
+    def _connection_for(self, *, disk: bool, writers: bool, repeated: bool = False) -> sqlite3.Connection:
+        """Return the connection, configured for what comes: see `Waiting.choose`."""
         if self.interrupted:
             raise TimedOut("the read was cancelled")
         with self._turn:
@@ -124,7 +124,7 @@ class SqliteStore(Store):
                 self._reopen()
             else:
                 self._require_same_files()
-            self._waiting.choose(disk=disk, writers=writers)
+            self._waiting.choose(disk=disk, writers=writers, repeated=repeated)
             return self._open
 
     def _reopen(self) -> None:
@@ -269,11 +269,11 @@ class SqliteStore(Store):
         by itself to find out why.
         """
         with self._turn:
-            own = self._connection_for(disk=False, writers=False)
+            own = self._connection_for(disk=False, writers=False, repeated=True)
             if own.in_transaction or self._waiting.busy_seconds is None:
                 return
             cursor = own.cursor()
-            with suppress(WaneError, sqlite3.Error), self._waiting.repeating(), _limited(own) as limit:
+            with suppress(WaneError, sqlite3.Error), _limited(own) as limit:
                 while True:
                     limit()
                     cursor.execute("BEGIN IMMEDIATE")

@@ -7,8 +7,6 @@ statement: they are set only when the next use needs other values than the last 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 _NORMAL = 1
 """`PRAGMA synchronous`: with a write-ahead log, commits are written in order and not waited for."""
@@ -28,11 +26,13 @@ class Waiting:
         self._full: int | None = None
         """`PRAGMA synchronous` as it was, once it was read."""
         self._lowered = False
+        self._usual: dict[str, int] = {}
+        """The settings that many transactions in a row replace; empty while they are in force."""
         self.busy_seconds: float | None = None
         """The connection's busy timeout as it was; None while that is in force."""
 
-    def choose(self, *, disk: bool, writers: bool) -> None:
-        """Wait for the disk, and for other writers, or do not.
+    def choose(self, *, disk: bool, writers: bool, repeated: bool = False) -> None:
+        """Wait for the disk, and for other writers, or do not; `repeated`: for many transactions in a row.
 
         Without a write-ahead log, wait always: a power failure could destroy the database, where with a log it loses
         whole transactions, the last ones; and a commit needs the lock of readers.
@@ -41,6 +41,8 @@ class Waiting:
             return
         if disk == self._lowered:
             self._choose_disk(disk=disk)
+        if repeated != bool(self._usual):
+            self._choose_repeated(repeated=repeated)
         if writers and self.busy_seconds is not None:
             self._set("busy_timeout", round(self.busy_seconds * 1_000))
             self.busy_seconds = None
@@ -48,22 +50,20 @@ class Waiting:
             self.busy_seconds = self._read("busy_timeout") / 1_000
             self._set("busy_timeout", 0)
 
-    @contextmanager
-    def repeating(self) -> Iterator[None]:
-        """Configure the connection for many transactions in a row that change the same pages.
+    def _choose_repeated(self, *, repeated: bool) -> None:
+        """Configure the connection for many transactions in a row that change the same pages, or as it was.
 
         The log grows to ten times its usual size before a commit moves it into the database. What undoes one statement
-        of a transaction, a copy of every page that it changes, is in memory: batches are small.
+        of a transaction, a copy of every page that it changes, is in memory: batches are small. A change of that makes
+        SQLite read the schema anew, so it is not undone between calls.
         """
-        usual = {name: self._read(name) for name in ("wal_autocheckpoint", "temp_store")}
-        try:
-            if usual["wal_autocheckpoint"]:
-                self._set("wal_autocheckpoint", _RARELY * usual["wal_autocheckpoint"])
-            self._set("temp_store", _MEMORY)
-            yield
-        finally:
-            for name, value in usual.items():
-                self._set(name, value)
+        if repeated:
+            self._usual = {name: self._read(name) for name in ("wal_autocheckpoint", "temp_store")}
+            chosen = {"wal_autocheckpoint": _RARELY * self._usual["wal_autocheckpoint"], "temp_store": _MEMORY}
+        else:
+            chosen, self._usual = self._usual, {}
+        for name, value in chosen.items():
+            self._set(name, value)
 
     def _choose_disk(self, *, disk: bool) -> None:
         if self._full is None:
