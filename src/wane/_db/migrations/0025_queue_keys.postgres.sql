@@ -1,0 +1,1 @@
+-- On PostgreSQL a key stays one that the index alone keeps apart: a statement does not see what others have not committed.
