@@ -1,1 +1,1 @@
--- On PostgreSQL a key stays one that the index alone keeps apart: a statement does not see what others have not committed.
+-- On PostgreSQL only the index keeps keys apart: a statement does not see what others have not committed.
