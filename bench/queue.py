@@ -2,8 +2,8 @@
 
     python -m bench.queue [--store postgres|sqlite] [--pending 1000 1000000] [--workers 1 4 16] [--seconds 3] [--rounds 3]
 
-Peers are measured if they are installed (bench/peers.txt, Python 3.12): procrastinate and pgqueuer on PostgreSQL, the queue of honker that
-knockerlite carries on SQLite. Every system has its own database on the same durable server, or its own file with the same pragmas; workers are
+Peers are measured if they are installed (bench/peers.txt, Python 3.12): procrastinate and pgqueuer on PostgreSQL; on SQLite the queue of honker
+that knockerlite carries, and honker 0.5.0. Every system has its own database on the same durable server, or its own file with the same pragmas; workers are
 processes with a connection each, and they speak to each system through its own Python interface. `--cpu` adds the CPU time of an operation, of
 the workers and all processes of the server together. On SQLite honker never waits for the disk, so Wane is measured as it is, and at
 NORMAL like honker: every ratio is between two that wait for the disk, or two that do not.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.metadata
 import importlib.util
 import json
 import multiprocessing
@@ -359,6 +360,43 @@ def honker_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
     return count_until(seconds, once)
 
 
+# honker 0.5.0
+
+
+def _honker_050(where: str) -> Any:
+    import honker
+
+    assert importlib.metadata.version("honker") == "0.5.0"
+    return honker.open(where.removeprefix("sqlite:///")).queue(POOL)
+
+
+def honker_050_fill(where: str, pending: int, completed: int) -> None:
+    del completed  # It deletes what is done.
+    queue = _honker_050(where)
+    with queue.db.transaction() as transaction:
+        for _ in range(pending):
+            queue.enqueue(PAYLOAD, tx=transaction)
+
+
+def honker_050_drain(where: str, barrier: Barrier, seconds: float) -> int:
+    queue = _honker_050(where)
+    worker = str(uuid.uuid4())
+
+    def once() -> None:
+        [job] = queue.claim_batch(worker, 1)
+        assert job.ack()
+
+    once()
+    barrier.wait()
+    return count_until(seconds, once)
+
+
+def honker_050_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
+    queue = _honker_050(where)
+    barrier.wait()
+    return count_until(seconds, lambda: queue.enqueue(PAYLOAD))
+
+
 WANE = System("wane", wane_fill, wane_drain, wane_enqueue)
 NORMAL = System(AT_NORMAL, wane_fill, wane_drain, wane_enqueue)
 BARE = System("two bare commits", bare_fill, bare_drain, bare_drain)
@@ -366,7 +404,10 @@ POSTGRES = {
     "procrastinate": System("procrastinate", procrastinate_fill, procrastinate_drain, procrastinate_enqueue),
     "pgqueuer": System("pgqueuer", pgqueuer_fill, pgqueuer_drain, pgqueuer_enqueue),
 }
-SQLITE = {"knocker": System("honker", honker_fill, honker_drain, honker_enqueue)}
+SQLITE = {
+    "knocker": System("honker", honker_fill, honker_drain, honker_enqueue),
+    "honker": System("honker 0.5.0", honker_050_fill, honker_050_drain, honker_050_enqueue),
+}
 
 
 def _process(
@@ -594,7 +635,7 @@ def others(median: dict[str, float]) -> list[str]:
 
 def like(name: str, median: dict[str, float]) -> str:
     """Wane with the durability of another system."""
-    return AT_NORMAL if name == "honker" and AT_NORMAL in median else "wane"
+    return AT_NORMAL if name.startswith("honker") and AT_NORMAL in median else "wane"
 
 
 def _by_cpu(spent: dict[str, list[float]]) -> dict[str, Any]:

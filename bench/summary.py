@@ -109,9 +109,9 @@ QUEUE_GOALS = {
         ("enqueue", "pgqueuer", 1_000_000, 16): "≥ 1.5",
     },
     "sqlite": {
-        ("drain", "honker", 1_000, 1): "≥ 2.5 of honker 0.5.0",
-        ("drain", "honker", 1_000_000, 1): "≥ 1,000 of honker 0.5.0",
-        ("enqueue", "honker", 1_000, 1): "≥ 1.0 of honker 0.5.0",
+        ("drain", "honker 0.5.0", 1_000, 1): "≥ 2.5",
+        ("drain", "honker 0.5.0", 1_000_000, 1): "≥ 1,000",
+        ("enqueue", "honker 0.5.0", 1_000, 1): "≥ 1.0",
     },
 }
 """By what is measured, beside whom, with how many pending, by how many workers."""
@@ -129,7 +129,7 @@ def queue_rows() -> Iterator[tuple[str, str, str, str]]:
         for what, peer, pending, workers in {**found, **goals}:
             ratio, by_cpu = found.get((what, peer, pending, workers), (NOT_MEASURED, None))
             shown = "reserve + ack" if what == "drain" else what
-            equal = ", neither waits for the disk" if peer == "honker" else ""
+            equal = ", neither waits for the disk" if peer.startswith("honker") else ""
             many = "worker" if workers == 1 else "workers"
             case = f"{named} queue, {shown} / {peer}{equal}, {pending:,} pending, {workers} {many}"
             measured_on = saved["measured_on"] if ratio != NOT_MEASURED else ""

@@ -53,6 +53,25 @@ def test_an_id_with_another_key_is_an_error_and_changes_nothing(
         assert Queue(store, "foreign", clock=clock).enqueue("k", message_id=made.message_id, key=state).deliveries == 0
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
+def test_a_key_and_an_id_of_the_same_text_are_one_key_where_the_id_is_a_key(
+    database: Database, queue: Queue, together: bool
+) -> None:
+    def enqueued(*drafts: Draft) -> list[Message]:
+        if together:
+            return queue.enqueue_many(drafts)
+        return [queue.enqueue(one.kind, message_id=one.message_id, key=one.key) for one in drafts]
+
+    own, other = enqueued(Draft("a", message_id="1"), Draft("b", message_id="2", key="1"))
+    assert (own.kind, other.seq) == ("a", own.seq)
+    keyed, named = enqueued(Draft("c", message_id="3", key="4"), Draft("d", message_id="4"))
+    assert (keyed.kind, named.seq) == ("c", keyed.seq)
+    # An id that has another key is no key.
+    [free] = enqueued(Draft("e", message_id="5", key="3"))
+    assert free.kind == "e"
+    assert len(rows(database)) == 3
+
+
 def test_many_are_answered_in_their_order_with_repeats_among_them(queue: Queue) -> None:
     known = queue.enqueue("old", key="known")
     sent = queue.enqueue_many(

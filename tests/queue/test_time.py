@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import wane._db.sqlite.clock as clock_module
 from queueing import opened, taken
 from races.racing import Background
 from servers import PostgresDatabase, SqliteDatabase
+from wane._db import Store
 from wane._db.sqlite.clock import steady_now
 from wane._db.sqlite.store import SqliteStore, statements
 from wane.queue import Answer, Queue, RetryPolicy
@@ -169,6 +171,7 @@ def test_the_usual_operations_on_sqlite_are_one_statement_each(
         queue = Queue(store, "pool")
         for _ in range(3):
             queue.enqueue("k")
+        queue._next_check = math.inf  # As if reserving had just checked for overdue messages.
         ran: list[str] = []
         store._connection.set_trace_callback(ran.append)
         sent = queue.enqueue("k")
@@ -290,3 +293,21 @@ def test_what_is_done_by_the_clock_goes_by_the_time_at_which_the_lock_was_had(
         timestamp = waiting.result()
         assert timestamp is not None
         assert timestamp >= released
+
+
+def test_a_lease_that_ended_is_found_in_time_while_other_messages_are_ready(store: Store) -> None:
+    queue = Queue(store, "pool", policy=RetryPolicy(lease=timedelta(milliseconds=1), attempts=1_000))
+    queue.enqueue("first")
+    taken(queue)  # The first reservation checks.
+    lost = queue.enqueue("lost").message_id
+    while taken(queue).message_id != lost:
+        pass
+    deadline = time.monotonic() + 30
+    while True:
+        queue.enqueue("other")
+        reservation = taken(queue)
+        if reservation.message_id == lost:
+            break
+        assert time.monotonic() < deadline
+        queue.ack(reservation.message_id, reservation.token)
+    assert reservation.message.deliveries == 2

@@ -40,6 +40,8 @@ _48_BITS = 2**48 - 1
 _VERSION_BITS, _VERSION_7 = 0xF << 76 | 0b11 << 62, 7 << 76 | 0b10 << 62
 _TRIES = 5
 _EXPIRED_BESIDE_RESERVING = 100
+_MOST_UNCHECKED_SECONDS = 1.0
+"""How long reserving may go on without a check for overdue messages, as long as it finds others."""
 
 Clock = Callable[[], datetime | None]
 R = TypeVar("R")
@@ -73,6 +75,8 @@ class Queue:
         self._messages = messages_of(store)
         self._wakeups = wakeups or Wakeups(store)
         self._shares_wakeups = wakeups is not None
+        self._next_check = 0.0
+        """When reserving checks for overdue messages again, by the monotonic clock, although it finds others."""
 
     # Producing
 
@@ -135,8 +139,8 @@ class Queue:
             stored = self._messages.insert(run, self.pool, [new], now)
             if stored:
                 return stored[0]
-            existing = self._messages.find(run, self.pool, message_id=new.message_id) or self._messages.find(
-                run, self.pool, key=new.idempotency_key
+            existing = self._messages.find(run, self.pool, new.message_id) or self._messages.find_by_key(
+                run, self.pool, new.idempotency_key
             )
             if existing is None:
                 continue  # The message with the id or the key was deleted, or is not committed yet.
@@ -199,11 +203,25 @@ class Queue:
             return []  # Nothing is of no kind, and nothing is in no queue.
         taken: list[Reservation] = []
         for may_retry in (True, False):
-            late = self._take(taken, limit, chosen, passes)
+            self._take(taken, limit, chosen, passes)
             # Overdue messages return to their pool; if there was nothing else, they are reserved instead.
-            if not late or not self.expire_leases(_EXPIRED_BESIDE_RESERVING).count or taken or not may_retry:
+            if (taken and not self._must_check()) or not self._expire_overdue() or taken or not may_retry:
                 break
         return taken
+
+    def _must_check(self) -> bool:
+        """Return whether to check for overdue messages: always by a clock for tests, else from time to time."""
+        now = time.monotonic()
+        if self._clock is None and now < self._next_check:
+            return False
+        self._next_check = now + _MOST_UNCHECKED_SECONDS
+        return True
+
+    def _expire_overdue(self) -> bool:
+        """Expire overdue messages; return whether there were any."""
+        if not self._messages.has_overdue(self.store.run, self.pool, self._now(self.store.clock)):
+            return False
+        return self.expire_leases(_EXPIRED_BESIDE_RESERVING).count > 0
 
     def _take(
         self,
@@ -211,15 +229,14 @@ class Queue:
         limit: int,
         kinds: tuple[str, ...] | None,
         passes: Sequence[tuple[str, ...] | None],
-    ) -> bool:
-        """Add reservations to those taken; return whether some messages are overdue."""
-        late = False
+    ) -> None:
+        """Add reservations to those taken."""
         for queues in passes:
             while len(taken) < limit:
                 tokens = {_hash(token): token for token in (token_urlsafe(32) for _ in range(limit - len(taken)))}
                 lease = self.policy.lease.total_seconds()
                 wanted = Wanted(self.pool, tuple(tokens), lease, self.policy.attempts, kinds, queues)
-                found, late = self._reserve(wanted)
+                found = self._reserve(wanted)
                 for message in found:
                     if message.state is MessageState.DEAD:
                         self._emit_dead(message)
@@ -229,17 +246,11 @@ class Queue:
                         taken.append(Reservation(message, tokens[message.token_hash], message.due_at))
                 if not any(message.state is MessageState.DEAD for message in found):
                     break
-        return late
 
-    def _reserve(self, wanted: Wanted) -> tuple[list[Message], bool]:
+    def _reserve(self, wanted: Wanted) -> list[Message]:
         """Reserve messages. What is lost with the machine is delivered again: this need not wait for the disk."""
-
-        def reserve(run: Execute, now: datetime | None) -> tuple[list[Message], bool] | None:
-            found = self._messages.reserve(run, wanted, now)
-            return found if found[0] else None
-
-        found = self._at_once(reserve, durable=False)
-        if found is not None:
+        found = self._at_once(lambda run, now: self._messages.reserve(run, wanted, now), durable=False)
+        if found:
             return found
         with self._running(durable=False) as (run, now):
             return self._messages.reserve(run, wanted, now)
@@ -356,7 +367,7 @@ class Queue:
 
     def read_message(self, message_id: str) -> Message | None:
         """Return a message that is neither done nor dead; None if there is none."""
-        message = self._messages.find(self.store.run, self.pool, message_id=require_name("message_id", message_id))
+        message = self._messages.find(self.store.run, self.pool, require_name("message_id", message_id))
         return message if message is not None and message.active else None
 
     def messages(
@@ -373,7 +384,7 @@ class Queue:
     # Dead letters
 
     def read_dead_letter(self, message_id: str) -> DeadLetter | None:
-        message = self._messages.find(self.store.run, self.pool, message_id=require_name("message_id", message_id))
+        message = self._messages.find(self.store.run, self.pool, require_name("message_id", message_id))
         return DeadLetter.of(message) if message is not None and message.state is MessageState.DEAD else None
 
     def dead_letters(
@@ -531,7 +542,7 @@ def _payload(name: str, value: object) -> str:
     if not isinstance(value, Mapping):
         raise WrongArgumentType(f"{name} must be a mapping, not {value!r}")
     try:
-        text = _JSON.encode(dict(value))
+        text = _JSON.encode(dict(value)) if value else "{}"
     except (TypeError, ValueError, RecursionError) as problem:
         raise WrongArgument(f"{name} cannot be written as JSON: {problem}") from problem
     if len(text) > _MOST_PAYLOAD:

@@ -131,8 +131,8 @@ class Messages(ABC):
         """Store messages; return those that were stored, without those whose id or key is taken."""
 
     @abstractmethod
-    def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> tuple[list[Message], bool]:
-        """Reserve the oldest ready messages, and return whether some messages are overdue.
+    def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> list[Message]:
+        """Reserve the oldest ready messages, and return them.
 
         A message that has used up its deliveries becomes dead instead; it is returned too.
         """
@@ -156,12 +156,20 @@ class Messages(ABC):
         """Extend the lease if that is the current reservation, and return its new end; else return None."""
 
     @abstractmethod
+    def has_overdue(self, run: Execute, pool: str, now: datetime | None) -> bool:
+        """Check whether messages of a pool are due."""
+
+    @abstractmethod
     def overdue(self, run: Execute, pool: str, limit: int, now: datetime) -> list[Message]:
         """Return and lock messages that are due; those that others have locked are left out."""
 
     @abstractmethod
     def pools_overdue(self, run: Execute, limit: int, now: datetime) -> list[str]:
         """Return pools with messages that are due."""
+
+    @abstractmethod
+    def find_by_key(self, run: Execute, pool: str, key: str) -> Message | None:
+        """Return a message in any state, by its key."""
 
     @abstractmethod
     def find_locked(self, run: Execute, pool: str, message_id: str) -> Message | None:
@@ -177,15 +185,10 @@ class Messages(ABC):
 
     # What all stores share
 
-    def find(self, run: Execute, pool: str, *, message_id: str | None = None, key: str | None = None) -> Message | None:
-        """Return a message in any state, by its id or by its key."""
-        which = (
-            f"pool = {self._('pool')} AND message_id = {self._('name')}"
-            if key is None
-            else self._exactly(pool="pool", idempotency_key="name")
-        )
-        text = f"SELECT {COLUMNS} FROM {self.table} WHERE {which}"
-        return self._one(run(text, {"pool": pool, "name": message_id if key is None else key}))
+    def find(self, run: Execute, pool: str, message_id: str) -> Message | None:
+        """Return a message in any state, by its id."""
+        text = f"SELECT {COLUMNS} FROM {self.table} WHERE pool = {self._('pool')} AND message_id = {self._('name')}"
+        return self._one(run(text, {"pool": pool, "name": message_id}))
 
     def write(self, run: Execute, message: Message) -> None:
         """Write back the changeable columns of a locked message."""

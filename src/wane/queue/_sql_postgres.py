@@ -121,21 +121,17 @@ def _reserve(pick: str, token: str, which: str, ids: str = "") -> str:
     made for a small table could as well begin with the whole pool."""
     return f"""
 WITH t AS MATERIALIZED (SELECT {_NOW} AS now, {_NOT_WAITING}),
-picked AS MATERIALIZED ({pick}),{ids}
-taken AS (
-  UPDATE wane.message AS m SET
-    state = CASE WHEN m.deliveries < %(attempts)s THEN 'reserved' ELSE 'dead' END,
-    deliveries = m.deliveries + CASE WHEN m.deliveries < %(attempts)s THEN 1 ELSE 0 END,
-    token_hash = CASE WHEN m.deliveries < %(attempts)s THEN {token} END,
-    due_at = CASE WHEN m.deliveries < %(attempts)s THEN (SELECT now FROM t) + make_interval(secs => %(lease)s) END,
-    finished_at = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE (SELECT now FROM t) END,
-    reason = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE '{EXHAUSTED}' END,
-    updated_at = (SELECT now FROM t)
-  WHERE m.ctid = {which}
-  RETURNING {", ".join(f"m.{name}" for name in _RESERVED)})
-SELECT late.some, taken.* FROM
-  (SELECT {" OR ".join(_late(state, "%(pool)s", "(SELECT now FROM t)") for state in WAITING)} AS some) AS late
-  LEFT JOIN taken ON true ORDER BY taken.seq
+picked AS MATERIALIZED ({pick}){ids}
+UPDATE wane.message AS m SET
+  state = CASE WHEN m.deliveries < %(attempts)s THEN 'reserved' ELSE 'dead' END,
+  deliveries = m.deliveries + CASE WHEN m.deliveries < %(attempts)s THEN 1 ELSE 0 END,
+  token_hash = CASE WHEN m.deliveries < %(attempts)s THEN {token} END,
+  due_at = CASE WHEN m.deliveries < %(attempts)s THEN (SELECT now FROM t) + make_interval(secs => %(lease)s) END,
+  finished_at = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE (SELECT now FROM t) END,
+  reason = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE '{EXHAUSTED}' END,
+  updated_at = (SELECT now FROM t)
+WHERE m.ctid = {which}
+RETURNING {", ".join(f"m.{name}" for name in _RESERVED)}
 """
 
 
@@ -145,7 +141,7 @@ _RESERVE = {
         pick,
         "(%(hashes)s::text[])[array_position((SELECT list FROM ids), m.message_id)]",
         "ANY (ARRAY(SELECT row_ctid FROM picked))",
-        "\nids AS MATERIALIZED (SELECT array_agg(message_id ORDER BY seq) AS list FROM picked),",
+        ",\nids AS MATERIALIZED (SELECT array_agg(message_id ORDER BY seq) AS list FROM picked)",
     )
     for which, pick in _PICKS.items()
 }
@@ -165,6 +161,7 @@ _EXTEND = (
     f"UPDATE wane.message SET due_at = {_NOW} + make_interval(secs => %(lease)s), updated_at = {_NOW}"
     f" WHERE {_CURRENT} RETURNING due_at"
 )
+_HAS_OVERDUE = f"SELECT {' OR '.join(_late(state, '%(pool)s', _NOW) for state in WAITING)}"
 _OVERDUE = {
     state: f"SELECT {COLUMNS} FROM wane.message WHERE pool = %(pool)s AND state = '{state}' AND due_at <= %(now)s"
     " ORDER BY due_at, seq LIMIT %(most)s FOR UPDATE SKIP LOCKED"
@@ -187,6 +184,8 @@ WITH RECURSIVE hop(pool) AS (
 SELECT pool FROM hop WHERE pool IS NOT NULL AND ({" OR ".join(_late(state, "hop.pool", "%(now)s") for state in WAITING)})
 LIMIT %(most)s
 """
+# The pool is written so that no index begins with it.
+_FIND_BY_KEY = f"SELECT {COLUMNS} FROM wane.message WHERE idempotency_key = %(key)s AND pool || '' = %(pool)s"
 _FIND_LOCKED = (
     f"SELECT {COLUMNS} FROM wane.message WHERE pool = %(pool)s AND message_id = %(message_id)s FOR NO KEY UPDATE"
 )
@@ -256,7 +255,7 @@ class PostgresMessages(Messages):
             for created_at, due_at, seq in run(_INSERT_ONE, values)
         ]
 
-    def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> tuple[list[Message], bool]:
+    def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> list[Message]:
         values: dict[str, object] = {
             "pool": wanted.pool,
             "now": now,
@@ -271,7 +270,7 @@ class PostgresMessages(Messages):
             values["kinds"] = None if wanted.kinds is None else list(wanted.kinds)
             values["queues"] = None if wanted.work_queue_ids is None else list(wanted.work_queue_ids)
             found = run(_RESERVE[wanted.kinds is not None, wanted.work_queue_ids is not None], values)
-        return [self._reserved(wanted.pool, row[1:]) for row in found if row[1] is not None], bool(found[0][0])
+        return sorted((self._reserved(wanted.pool, row) for row in found), key=lambda message: message.seq)
 
     def _reserved(self, pool: str, row: Sequence[Any]) -> Message:
         (
@@ -342,6 +341,10 @@ class PostgresMessages(Messages):
         }
         return self._end(run(_EXTEND, values))
 
+    def has_overdue(self, run: Execute, pool: str, now: datetime | None) -> bool:
+        [(found,)] = run(_HAS_OVERDUE, {"pool": pool, "now": now})
+        return bool(found)
+
     def overdue(self, run: Execute, pool: str, limit: int, now: datetime) -> list[Message]:
         found: list[Message] = []
         for text in _OVERDUE.values():
@@ -351,6 +354,9 @@ class PostgresMessages(Messages):
 
     def pools_overdue(self, run: Execute, limit: int, now: datetime) -> list[str]:
         return [pool for (pool,) in run(_POOLS_OVERDUE, {"now": now, "most": limit})]
+
+    def find_by_key(self, run: Execute, pool: str, key: str) -> Message | None:
+        return self._one(run(_FIND_BY_KEY, {"pool": pool, "key": key}))
 
     def find_locked(self, run: Execute, pool: str, message_id: str) -> Message | None:
         return self._one(run(_FIND_LOCKED, {"pool": pool, "message_id": message_id}))
@@ -364,8 +370,5 @@ class PostgresMessages(Messages):
     def _exactly(self, **names: str) -> str:
         if len(names) == 1:
             return super()._exactly(**names)
-        if "idempotency_key" in names:
-            # The pool is written so that no index begins with it.
-            return f"idempotency_key = {self._(names['idempotency_key'])} AND pool || '' = {self._(names['pool'])}"
         values = (f"{self._(name)}::text" for name in names.values())
         return f"ARRAY[{', '.join(names)}] = ARRAY[{', '.join(values)}]"

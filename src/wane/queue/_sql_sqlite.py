@@ -20,10 +20,22 @@ from wane.queue._sql import (
     read_json,
 )
 
+# Two indexes have the keys: that of ids has those of messages that are their own key.
+_BY_KEY = (
+    "wane_message INDEXED BY wane_message_key"
+    " WHERE pool = :pool AND idempotency_key = {key} AND idempotency_key <> message_id"
+)
+_BY_OWN_KEY = (
+    "wane_message INDEXED BY wane_message_id WHERE pool = :pool AND message_id = {key} AND idempotency_key = {key}"
+)
+_FREE_KEY = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {which.format(key=':key')})" for which in (_BY_KEY, _BY_OWN_KEY))
+_FIND_BY_KEY = " UNION ALL ".join(
+    f"SELECT {COLUMNS} FROM {which.format(key=':name')}" for which in (_BY_KEY, _BY_OWN_KEY)
+)
 _INSERT = (
     "INSERT INTO wane_message (pool, message_id, idempotency_key, work_queue_id, kind, target, data, state, created_at,"
     " updated_at, due_at) SELECT :pool, :id, :key, :queue, :kind, :target, :data, :state, :now, :now, :due"
-    f" WHERE {SAME_MARK} ON CONFLICT DO NOTHING RETURNING seq"
+    f" WHERE {SAME_MARK} AND {_FREE_KEY} ON CONFLICT DO NOTHING RETURNING seq"
 )
 
 
@@ -44,7 +56,7 @@ def _first_pool(behind: str = "") -> str:
     return f"coalesce(min({', '.join(firsts)}), {', '.join(firsts)})"
 
 
-_SOME_LATE = " OR ".join(_late(state, ":pool") for state in WAITING)
+_HAS_OVERDUE = f"SELECT {' OR '.join(_late(state, ':pool') for state in WAITING)}"
 _READY = "WHERE pool = :pool AND state = 'ready'"
 _ALIVE = "deliveries < :attempts"
 # Named indexes: no other may ever be chosen, whatever SQLite's statistics are.
@@ -58,7 +70,7 @@ UPDATE wane_message SET
   finished_at = CASE WHEN {_ALIVE} THEN NULL ELSE :now END,
   reason = CASE WHEN {_ALIVE} THEN NULL ELSE '{EXHAUSTED}' END,
   updated_at = :now
-{{which}} AND {SAME_MARK} RETURNING {COLUMNS}, {_SOME_LATE}
+{{which}} AND {SAME_MARK} RETURNING {COLUMNS}
 """
 _TAKE_ONE = _TAKE.format(hash=":hash", which=f"WHERE seq = ({_PICK})")
 """The statement for one message of any kind and work queue, as one text, which the driver finds among its prepared
@@ -132,7 +144,7 @@ class SqliteMessages(Messages):
             seq=seq,
         )
 
-    def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> tuple[list[Message], bool]:
+    def reserve(self, run: Execute, wanted: Wanted, now: datetime | None) -> list[Message]:
         assert now is not None
         many = len(wanted.token_hashes)
         values: dict[str, object] = {
@@ -152,9 +164,7 @@ class SqliteMessages(Messages):
             chosen = " ".join(f"WHEN {number} THEN :hash{number}" for number in range(1, many + 1))
             numbered = f"FROM (SELECT seq AS picked, row_number() OVER (ORDER BY seq) AS number FROM ({pick})) AS n"
             text = _TAKE.format(hash=f"CASE n.number {chosen} END", which=f"{numbered} WHERE seq = n.picked")
-        rows = run(text, values)
-        late = rows or run(f"SELECT {_SOME_LATE}", {"pool": wanted.pool, "now": values["now"]})
-        return sorted(map(self._message, rows), key=lambda message: message.seq), bool(late[0][-1])
+        return sorted(map(self._message, run(text, values)), key=lambda message: message.seq)
 
     def _pick(self, wanted: Wanted, values: dict[str, object]) -> str:
         """Write the query for the oldest ready messages, across all wanted kinds and work queues."""
@@ -203,6 +213,10 @@ class SqliteMessages(Messages):
         values = {"pool": pool, "message_id": message_id, "token_hash": token_hash, "now": self._stored(now)}
         return self._end(run(_EXTEND, {**values, "until": until}))
 
+    def has_overdue(self, run: Execute, pool: str, now: datetime | None) -> bool:
+        [(found,)] = run(_HAS_OVERDUE, {"pool": pool, "now": self._stored(now)})
+        return bool(found)
+
     def overdue(self, run: Execute, pool: str, limit: int, now: datetime) -> list[Message]:
         found: list[Message] = []
         for text in _OVERDUE.values():
@@ -214,13 +228,16 @@ class SqliteMessages(Messages):
         return [pool for (pool,) in run(_POOLS_OVERDUE, {"now": self._stored(now), "most": limit})]
 
     def find_locked(self, run: Execute, pool: str, message_id: str) -> Message | None:
-        return self.find(run, pool, message_id=message_id)  # There is one writer at a time.
+        return self.find(run, pool, message_id)  # There is one writer at a time.
 
     def bump(self, run: Execute, pool: str) -> None:
         run(_BUMP, {"pool": pool})
 
     def fold(self, run: Execute, pool: str) -> None:
         """Do nothing: a pool has one row."""
+
+    def find_by_key(self, run: Execute, pool: str, key: str) -> Message | None:
+        return self._one(run(_FIND_BY_KEY, {"pool": pool, "name": key}))
 
     def _by(self, index: str) -> str:
         return f"{self.table} INDEXED BY wane_{index}"

@@ -1,0 +1,1 @@
+-- On PostgreSQL only the index keeps keys apart: a statement does not see what others have not committed.
