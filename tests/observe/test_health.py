@@ -362,7 +362,7 @@ def test_rows_of_a_large_table_of_sqlite_are_those_of_the_last_snapshot_updated(
     def rows() -> Count | None:
         return world.table("job").pressure.rows
 
-    monkeypatch.setattr("wane.observe._row_counts._QUICK_SECONDS", 10.0)
+    monkeypatch.setattr("wane.observe._row_counts._QUICK_ROWS", 1_000_000)
     monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
     with healthy(sqlite_database) as world:
         insert(sqlite_database, "job", "id, state, at_ms", *((n, "done", ago(8)) for n in range(100, 1_100)))
@@ -382,7 +382,7 @@ def test_rows_of_a_large_table_of_sqlite_are_those_of_the_last_snapshot_updated(
 def test_a_large_backlog_of_sqlite_is_estimated_from_rows_picked_at_random(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wane.observe._row_counts._QUICK_SECONDS", 0.0)
+    monkeypatch.setattr("wane.observe._row_counts._QUICK_ROWS", 1)
     monkeypatch.setattr("wane.observe._row_counts.PROBE_SECONDS", 5.0)
     many = f"SELECT n + 100, CASE WHEN n % 4 = 0 THEN 'queued' ELSE 'done' END, {ago(8)} FROM {numbers(20_000)}"
     with healthy(sqlite_database) as world:
@@ -394,9 +394,9 @@ def test_a_large_backlog_of_sqlite_is_estimated_from_rows_picked_at_random(
         assert (job.rows.exactness, abs(job.rows.rows - 20_003) < 1_000) == (Exactness.ESTIMATE, True)
         assert world.keeper.pressure()[0].due == world.keeper.pressure()[0].due, "the same rows are picked each time"
         # Of few, nothing could be said: they are counted.
-        sqlite_database.execute("UPDATE job SET state = 'queued' WHERE id > 1700 AND state = 'done'")
+        sqlite_database.execute("UPDATE job SET state = 'queued' WHERE id > 900 AND state = 'done'")
         monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
-        assert world.table("job").pressure.due == Count(1_200)
+        assert world.table("job").pressure.due == Count(600)
 
 
 def test_a_large_table_without_an_index_is_named(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
