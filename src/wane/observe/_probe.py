@@ -103,6 +103,7 @@ def _read_pressure(reading: Reading) -> list[TableProbe]:
     row_counts = RowCounts(reading)
     tables = [TableProbe(reading, one, row_counts) for one in reading.bound.tables]
     _read(reading, tables, {(one.key, "pressure"): one.first() for one in tables})
+    _read(reading, tables, {(one.key, "counts"): one.beyond_few() for one in tables})
     # Statements that may scan all rows run last, and alone, so that they delay no other.
     for one in tables:
         for name, probe in one.scoped().items():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -248,12 +249,14 @@ class PostgresStore(Store):
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         with self.reading_for(seconds, by_index=often) as connection:
-            if not often:
-                return connection.execute(statement.text, statement.parameters).fetchall()
-            # The driver would parse a long text for placeholders every time.
-            text, names = numbered(statement.text)
-            values = [statement.parameters[name] for name in names]
-            return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
+            if often:
+                return _read_often(connection, statement)
+            return connection.execute(statement.text, statement.parameters).fetchall()
+
+    @contextmanager
+    def reads(self, seconds: float) -> Iterator[Callable[[Statement], list[tuple[Any, ...]]]]:
+        with self.reading_for(seconds, by_index=True) as connection:
+            yield partial(_read_often, connection)
 
     @contextmanager
     def reading_for(self, seconds: float, *, by_index: bool = False) -> Iterator[BoundedConnection]:
@@ -440,6 +443,13 @@ class PostgresStore(Store):
     def _rows(self, text: str) -> list[tuple[Any, ...]]:
         with self.reading("the database refused to answer") as connection:
             return connection.execute(text.encode()).fetchall()
+
+
+def _read_often(connection: BoundedConnection, statement: Statement) -> list[tuple[Any, ...]]:
+    # The driver would parse a long text for placeholders every time.
+    text, names = numbered(statement.text)
+    values = [statement.parameters[name] for name in names]
+    return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
 
 
 def _connect(url: DatabaseUrl, *, answer_seconds: float | None = None) -> BoundedConnection:
