@@ -8,8 +8,7 @@ limit raises TimedOut, and the caller falls back to an estimate that is marked a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
@@ -127,14 +126,6 @@ class Store(Closable):
 
         One that runs often may be prepared.
         """
-
-    @contextmanager
-    def reads(self, seconds: float) -> Iterator[Callable[[Statement], list[tuple[Any, ...]]]]:
-        """Yield what runs statements as `read` does those that run often, one after the other.
-
-        They share a transaction where each would need round trips for its own; an error of one of them ends it.
-        """
-        yield lambda statement: self.read(statement, seconds, often=True)
 
     def reader(self, seconds: float) -> Execute:
         """Return what reads Wane's own tables without a transaction.

@@ -25,9 +25,8 @@ PROBE_SECONDS = 0.25
 """The most that one statement on users' tables may take."""
 OWN_SECONDS = 2.0
 """The most that one statement on Wane's own tables may take."""
-_TOGETHER = 48
-"""The most probes in one statement: the memory of more is new to the server each time, which takes it longer than they
-do."""
+_TOGETHER = 256
+"""The most probes in one statement."""
 
 _COUNT_SECONDS = 0.5
 """The most that counting beyond the limit of probes may take in one reading."""
@@ -121,13 +120,11 @@ class Reading:
         """
         waiting = {key: probes for key, probes in groups.items() if probes and not self._memory.resting(key)}
         found: dict[Key, dict[str, Any]] = {}
-        parts = list(_parts(waiting)) if len(waiting) > 1 else []
-        while parts:
-            read = self._run_each([[probe for key in part for probe in waiting[key].values()] for part in parts])
-            for part, values in zip(parts, read, strict=False):
+        for part in list(_parts(waiting)) if len(waiting) > 1 else []:
+            values = self._run([probe for key in part for probe in waiting[key].values()])
+            if values is not None:
                 each = iter(values)
                 found |= {key: dict(zip(waiting.pop(key), each, strict=False)) for key in part}
-            del parts[: len(read) + 1]  # The one that failed is read group by group.
         for key in sorted(waiting, key=self._memory.read_at):
             if not self.in_time:
                 break
@@ -148,27 +145,16 @@ class Reading:
 
     def _run(self, probes: Sequence[Probe]) -> list[Any] | None:
         """Run some probes in one statement; return None if it takes too long or is refused."""
-        return next(iter(self._run_each([probes])), None)
-
-    def _run_each(self, parts: Sequence[Sequence[Probe]]) -> list[list[Any]]:
-        """Run probes in one statement for each part; end before the first part that takes too long or is refused."""
-        read: list[list[Any]] = []
         if not self.in_time:
-            return read
-        values = self.bound.prepared.values(self.now)
+            return None
+        text, p = gather(rows_of(self.store), probes, self.bound.prepared.values(self.now))
         try:
-            with self.store.reads(self.left(PROBE_SECONDS)) as run:
-                for part in parts:
-                    if not self.in_time:
-                        break
-                    text, p = gather(rows_of(self.store), part, values)
-                    [found] = run(p.statement(text))
-                    read.append(list(found))
+            [found] = self.store.read(p.statement(text), self.left(PROBE_SECONDS), often=True)
         except Unreachable:
             raise
         except StoreError:
-            pass
-        return read
+            return None
+        return list(found)
 
 
 def _parts(groups: Mapping[Key, Mapping[str, Probe]]) -> Iterator[list[Key]]:

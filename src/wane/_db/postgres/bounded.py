@@ -109,7 +109,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             self.end_calls()
         self._at_once += 1
         if not self.may_prepare or self._at_once <= _PREPARED_AFTER:
-            return self._together(transaction, text, parameters)
+            return self.run_alone(transaction.begin, transaction.local, text, parameters, Format.BINARY)
         if self._settings is None:
             self.execute(transaction.session.encode())
             self._settings = transaction.session
@@ -183,10 +183,13 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             raise error_from_result(result, encoding=self._encoding)
         return result
 
-    def _together(self, transaction: AtOnceTransaction, text: str, parameters: Mapping[str, object]) -> Rows:
-        statements = [(transaction.begin, {}), (transaction.local, {}), (text, parameters), ("COMMIT", {})]
+    def run_alone(
+        self, begin: str, settings: str, text: str, parameters: Mapping[str, object], result: Format = Format.TEXT
+    ) -> Rows:
+        """Run one statement in a transaction with settings, in one round trip, and return its rows."""
+        statements = [(begin, {}), (settings, {}), (text, parameters), ("COMMIT", {})]
         try:
-            return run_together(self, statements)[2]
+            return run_together(self, statements, result)[2]
         except BaseException:
             # A broken connection has ended it already.
             if not self.closed and self.info.transaction_status is not TransactionStatus.IDLE:
@@ -236,7 +239,9 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def run_together(
-    connection: psycopg.Connection[Any], statements: Sequence[tuple[str, Mapping[str, object]]]
+    connection: psycopg.Connection[Any],
+    statements: Sequence[tuple[str, Mapping[str, object]]],
+    result_format: Format = Format.BINARY,
 ) -> list[Rows]:
     """Run statements in one round trip, and return their rows; if one fails, the server skips the others.
 
@@ -244,7 +249,8 @@ def run_together(
     of what it ran until it notices, because it waits inside of a statement, where no limit applies.
     """
     if not psycopg.Pipeline.is_supported():
-        return [_rows(connection.execute(text.encode(), values, binary=True)) for text, values in statements]
+        binary = result_format is Format.BINARY
+        return [_rows(connection.execute(text.encode(), values, binary=binary)) for text, values in statements]
     pgconn, decoding = connection.pgconn, Transformer(connection)
     with connection.lock:
         pgconn.enter_pipeline_mode()
@@ -252,7 +258,7 @@ def run_together(
             for text, values in statements:
                 query, names = numbered(text)
                 encoded = decoding.dump_sequence([values[name] for name in names], [PyFormat.AUTO] * len(names))
-                pgconn.send_query_params(query, encoded, decoding.types, decoding.formats, Format.BINARY)
+                pgconn.send_query_params(query, encoded, decoding.types, decoding.formats, result_format)
             pgconn.pipeline_sync()
             results = connection.wait(_fetch(pgconn, len(statements) + 1))
         finally:

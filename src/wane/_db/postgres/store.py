@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -70,6 +69,7 @@ _AT_ONCE = {
     )
     for read_only in (False, True)
 }
+_NO_ANSWER = "the database refused to answer"
 _LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %s, true)"
 _UNKNOWN_NAMES = (
     psycopg.errors.UndefinedTable,
@@ -184,6 +184,17 @@ class PostgresStore(Store):
         with opened(connection, begin):
             yield connection
 
+    def read_alone(
+        self, what: str, text: str, parameters: Mapping[str, object], settings: Mapping[str, str] = MappingProxyType({})
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement as `reading` would, in one round trip where it is not inside a transaction."""
+        with self._turn, _Explained(what):
+            connection = self._connected()
+            if self._inside:
+                return connection.execute(text, parameters).fetchall()
+            local = set_locally({**_SETTINGS, **settings})
+            return connection.run_alone(f"{_READ_COMMITTED} READ ONLY", local, text, parameters)
+
     @contextmanager
     def reading(self, what: str, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[BoundedConnection]:
         """Yield the connection in a read-only transaction; `what` begins the messages of the driver's errors."""
@@ -244,26 +255,27 @@ class PostgresStore(Store):
 
     def schemas(self) -> list[str]:
         """Return the schemas in which a name without one is resolved, in their order."""
-        with self.reading("the database refused to answer") as connection:
+        with self.reading(_NO_ANSWER) as connection:
             return read_schemas(connection, connection.search_path)
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
+        if not often and not self._inside:
+            limit = {"statement_timeout": _milliseconds(seconds)}
+            return self.read_alone(_NO_ANSWER, statement.text, statement.parameters, limit)
         with self.reading_for(seconds, by_index=often) as connection:
-            if often:
-                return _read_often(connection, statement)
-            return connection.execute(statement.text, statement.parameters).fetchall()
-
-    @contextmanager
-    def reads(self, seconds: float) -> Iterator[Callable[[Statement], list[tuple[Any, ...]]]]:
-        with self.reading_for(seconds, by_index=True) as connection:
-            yield partial(_read_often, connection)
+            if not often:
+                return connection.execute(statement.text, statement.parameters).fetchall()
+            # The driver would parse a long text for placeholders every time.
+            text, names = numbered(statement.text)
+            values = [statement.parameters[name] for name in names]
+            return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
 
     @contextmanager
     def reading_for(self, seconds: float, *, by_index: bool = False) -> Iterator[BoundedConnection]:
         """Yield the connection in a read-only transaction whose statements may take `seconds` each."""
-        limit = str(int(seconds * 1000) or 1)
+        limit = _milliseconds(seconds)
         settings = {"statement_timeout": limit, **(BY_INDEX if by_index else {})}
-        with self.reading("the database refused to answer", settings) as connection:
+        with self.reading(_NO_ANSWER, settings) as connection:
             if not self._inside:
                 yield connection
                 return
@@ -293,7 +305,7 @@ class PostgresStore(Store):
     def snapshot(self) -> Iterator[Transaction]:
         with (
             self._turn,
-            _Explained("the database refused to answer"),
+            _Explained(_NO_ANSWER),
             self._read_transaction({"statement_timeout": _SNAPSHOT_TIMEOUT}, level="REPEATABLE READ") as connection,
         ):
             self._inside += 1
@@ -374,7 +386,7 @@ class PostgresStore(Store):
 
         None inside a transaction, or if the server is older than the statement needs.
         """
-        with self._turn, _Explained("the database refused to answer"):
+        with self._turn, _Explained(_NO_ANSWER):
             connection = self._alive()
             if self._inside or connection.info.server_version < least_version:
                 return None
@@ -441,15 +453,11 @@ class PostgresStore(Store):
         return [migration.name for migration in lacking]
 
     def _rows(self, text: str) -> list[tuple[Any, ...]]:
-        with self.reading("the database refused to answer") as connection:
-            return connection.execute(text.encode()).fetchall()
+        return self.read_alone(_NO_ANSWER, text, {})
 
 
-def _read_often(connection: BoundedConnection, statement: Statement) -> list[tuple[Any, ...]]:
-    # The driver would parse a long text for placeholders every time.
-    text, names = numbered(statement.text)
-    values = [statement.parameters[name] for name in names]
-    return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
+def _milliseconds(seconds: float) -> str:
+    return str(int(seconds * 1000) or 1)  # Zero would be no limit.
 
 
 def _connect(url: DatabaseUrl, *, answer_seconds: float | None = None) -> BoundedConnection:
