@@ -6,7 +6,7 @@ Pressure, health and gauges are projections of these facts; nothing else reads u
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from wane._check.live import Bounds, Live, read_swept
 from wane._contract.model import Contract
@@ -122,7 +122,7 @@ def _read_health(reading: Reading, tables: Sequence[TableProbe]) -> None:
         one.estimate_finished()
 
 
-def _read(reading: Reading, tables: Sequence[TableProbe], groups: dict[Key, dict[str, Probe]]) -> None:
+def _read(reading: Reading, tables: Sequence[TableProbe], groups: dict[Key, Mapping[str, Probe]]) -> None:
     owners = {one.key: one for one in tables}
     for (key, _), found in reading.read(groups).items():
         owners[key].found |= found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -39,14 +39,18 @@ class TableProbe:
         self._finished: Count | None = None
         self._few: tuple[str, ...] = ()
         """What one pass counts if the table is small."""
+        self._held = tuple(map(reading.probes.may_be_held, table.selections))
+        """Of each rule, whether its rows have to be checked for holds."""
         if table.without_children and self.store.dialect.counts_few:
-            free = (n for n in table.by_row if not reading.probes.may_be_held(table.selections[n]))
-            self._few = ("rows", *(f"due {n}" for n in free))
+            self._few = ("rows", *(f"due {n}" for n in table.by_row if not self._held[n]))
 
     # Probes
 
-    def first(self) -> dict[str, Probe]:
+    def first(self) -> Mapping[str, Probe]:
         """Return the probes of pressure. One of them counts all that one pass over a small table can count."""
+        return self.reading.bound.prepared.group((self.key, self._held), self._first)
+
+    def _first(self) -> dict[str, Probe]:
         table, probes, most = self.table, self.reading.probes, self.reading.most
         wanted = {}
         if table.time_range is not None:
