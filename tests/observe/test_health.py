@@ -305,6 +305,42 @@ def test_an_open_keeper_sees_holds_come_and_go(database: Database) -> None:
         assert world.codes() == [("overdue", "job")]
 
 
+def test_one_pass_over_a_small_table_counts_what_its_indexes_count(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted() -> list[tuple[object, ...]]:
+        world.settle()  # Its probes are written anew.
+        tables = world.keeper.health().tables
+        return [
+            (one.pressure, one.finished, [(rule.rule, rule.due, rule.oldest_due) for rule in one.rules])
+            for one in tables
+        ]
+
+    with healthy(postgres_database) as world:
+        times = (ago(8), ago(7 - HOUR), ago(-1), None, 0, 5)
+        jobs = [(state, at) for state in ("done", "queued", "other") for at in times]
+        insert(postgres_database, "job", "id, state, at_ms", *((n, *one) for n, one in enumerate(jobs, 100)))
+        insert(postgres_database, "inbox", "id, state, at_ms", *((n, "completed", ago(9)) for n in range(100, 103)))
+        insert(postgres_database, "reply", "id, inbox_id", (100, 101))
+        insert(
+            postgres_database, "presence", "id, seen_ms, ends_ms", *((n, ago(n), ago(n - 15)) for n in range(10, 30))
+        )
+        few = counted()
+        [job] = [one for one in world.keeper.pressure() if one.table == "job"]
+        assert job.due is not None
+        assert job.due.rows >= 1
+        number = world.keeper.hold("job", {"id": 100}, reason="a test").id
+        held = counted()
+        assert held != few
+        monkeypatch.setattr("wane._db.postgres.dialect._FEW_BYTES", -1)
+        assert counted() == held
+        assert number is not None
+        world.keeper.release_hold(number)
+        assert counted() == few
+        monkeypatch.setattr("wane._db.postgres.dialect.PostgresDialect.counts_few", False)
+        assert counted() == few
+
+
 def test_how_long_it_takes_until_nothing_is_due(database: Database) -> None:
     with healthy(database) as world:
         insert(database, "job", "id, state, at_ms", *((n, "done", ago(7 + HOUR)) for n in range(100, 200)))

@@ -134,7 +134,7 @@ def _broken_promises(reading: Reading, swept: dict[tuple[str, str], RuleSweeps])
     bounds = Bounds(reading.most, PROBE_SECONDS, reading.left(READ_SECONDS) if reading.in_time else 0.0)
     live = Live(reading.store, reading.contract, bound.schema, selections, reading.now, swept, bounds)
     live.invariants()
-    report_lost_holds(lost_holds(reading.store, bound.schema), live.report)
+    report_lost_holds(lost_holds(reading.store, bound.schema, reading.held), live.report)
     return live.report.findings
 
 

@@ -83,7 +83,9 @@ class Reading:
         self._memory = memory
         self._end = memory.clock() + seconds
         self._count_seconds = _COUNT_SECONDS
-        self.probes = Probes(bound.prepared.rows, held_tables(store, self.left(PROBE_SECONDS)))
+        self.held = held_tables(store, self.left(PROBE_SECONDS))
+        """The tables in which anything is held, if that could be read."""
+        self.probes = Probes(bound.prepared.rows, self.held)
         """Writes probes."""
 
     def left(self, most: float) -> float:
