@@ -113,7 +113,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
         if self._settings is None:
             self.execute(transaction.session.encode())
             self._settings = transaction.session
-        query, names = numbered(text)
+        query, names = numbered(text, self._encoding)
         values = [parameters[name] for name in names]
         encoded = [self._encoded(value) for value in values]
         if None not in encoded:
@@ -251,12 +251,12 @@ def run_together(
     if not psycopg.Pipeline.is_supported():
         binary = result_format is Format.BINARY
         return [_rows(connection.execute(text.encode(), values, binary=binary)) for text, values in statements]
-    pgconn, decoding = connection.pgconn, Transformer(connection)
+    pgconn, decoding, encoding = connection.pgconn, Transformer(connection), connection.info.encoding
     with connection.lock:
         pgconn.enter_pipeline_mode()
         try:
             for text, values in statements:
-                query, names = numbered(text)
+                query, names = numbered(text, encoding)
                 encoded = decoding.dump_sequence([values[name] for name in names], [PyFormat.AUTO] * len(names))
                 pgconn.send_query_params(query, encoded, decoding.types, decoding.formats, result_format)
             pgconn.pipeline_sync()
@@ -266,7 +266,7 @@ def run_together(
                 pgconn.exit_pipeline_mode()
     for result in results:
         if result.status == ExecStatus.FATAL_ERROR:
-            raise error_from_result(result, encoding=connection.info.encoding)
+            raise error_from_result(result, encoding=encoding)
     return [_decoded(decoding, result) for result in results[:-1]]
 
 
@@ -293,11 +293,12 @@ def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
 
 
 @lru_cache(maxsize=_CACHED_TEXTS)
-def numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """Convert a text to PostgreSQL's own placeholders; return it with the names of the values in their order."""
+def numbered(text: str, encoding: str) -> tuple[bytes, tuple[str, ...]]:
+    """Convert a text to PostgreSQL's own placeholders, in a connection's encoding; return it with the names of the
+    values in their order."""
     names: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:
         return "%" if found[1] is None else f"${names.setdefault(found[1], len(names) + 1)}"
 
-    return _PLACEHOLDER.sub(number, text).encode(), tuple(names)
+    return _PLACEHOLDER.sub(number, text).encode(encoding), tuple(names)

@@ -266,7 +266,7 @@ class PostgresStore(Store):
             if not often:
                 return connection.execute(statement.text, statement.parameters).fetchall()
             # The driver would parse a long text for placeholders every time.
-            text, names = numbered(statement.text)
+            text, names = numbered(statement.text, connection.info.encoding)
             values = [statement.parameters[name] for name in names]
             return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
 
