@@ -109,7 +109,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             self.end_calls()
         self._at_once += 1
         if not self.may_prepare or self._at_once <= _PREPARED_AFTER:
-            return self.run_alone(transaction.begin, transaction.local, text, parameters, Format.BINARY)
+            return self.run_in_transaction(transaction.begin, transaction.local, text, parameters, Format.BINARY)
         if self._settings is None:
             self.execute(transaction.session.encode())
             self._settings = transaction.session
@@ -183,7 +183,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             raise error_from_result(result, encoding=self._encoding)
         return result
 
-    def run_alone(
+    def run_in_transaction(
         self, begin: str, settings: str, text: str, parameters: Mapping[str, object], result: Format = Format.TEXT
     ) -> Rows:
         """Run one statement in a transaction with settings, in one round trip, and return its rows."""

@@ -83,5 +83,5 @@ class PostgresPlanner(Planner):
 
     def _tree(self, statement: Statement, settings: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
         text = f"EXPLAIN (FORMAT JSON) {statement.text}"
-        [([tree],)] = self._store.read_alone("the statement cannot be explained", text, statement.parameters, settings)
+        [([tree],)] = self._store.read_one("the statement cannot be explained", text, statement.parameters, settings)
         return tree["Plan"]  # type: ignore[no-any-return]

@@ -184,7 +184,7 @@ class PostgresStore(Store):
         with opened(connection, begin):
             yield connection
 
-    def read_alone(
+    def read_one(
         self, what: str, text: str, parameters: Mapping[str, object], settings: Mapping[str, str] = MappingProxyType({})
     ) -> list[tuple[Any, ...]]:
         """Run one statement as `reading` would, in one round trip where it is not inside a transaction."""
@@ -193,7 +193,7 @@ class PostgresStore(Store):
             if self._inside:
                 return connection.execute(text, parameters).fetchall()
             local = set_locally({**_SETTINGS, **settings})
-            return connection.run_alone(f"{_READ_COMMITTED} READ ONLY", local, text, parameters)
+            return connection.run_in_transaction(f"{_READ_COMMITTED} READ ONLY", local, text, parameters)
 
     @contextmanager
     def reading(self, what: str, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[BoundedConnection]:
@@ -261,7 +261,7 @@ class PostgresStore(Store):
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
         if not often and not self._inside:
             limit = {"statement_timeout": _milliseconds(seconds)}
-            return self.read_alone(_NO_ANSWER, statement.text, statement.parameters, limit)
+            return self.read_one(_NO_ANSWER, statement.text, statement.parameters, limit)
         with self.reading_for(seconds, by_index=often) as connection:
             if not often:
                 return connection.execute(statement.text, statement.parameters).fetchall()
@@ -453,7 +453,7 @@ class PostgresStore(Store):
         return [migration.name for migration in lacking]
 
     def _rows(self, text: str) -> list[tuple[Any, ...]]:
-        return self.read_alone(_NO_ANSWER, text, {})
+        return self.read_one(_NO_ANSWER, text, {})
 
 
 def _milliseconds(seconds: float) -> str:
