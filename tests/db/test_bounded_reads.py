@@ -47,6 +47,15 @@ def events(store: Store) -> tuple[TableInfo, Column, Selection]:
     return table, status, selection
 
 
+@pytest.mark.parametrize("often", [False, True])
+def test_names_are_written_in_the_encoding_of_the_connection(postgres_database: PostgresDatabase, often: bool) -> None:
+    postgres_database.execute('CREATE TABLE "größe" (id integer)')
+    url = postgres_database.url
+    with open_store(resolve_url(f"{url}{'&' if '?' in url else '?'}client_encoding=latin1"), read_only=True) as store:
+        counted = Statement('SELECT count(*), %(name)s::text FROM public."größe"', {"name": "größe"})
+        assert store.read(counted, 5.0, often=often) == [(0, "größe")]
+
+
 def test_a_read_that_takes_too_long_is_stopped(store: Store) -> None:
     with store:
         start = time.monotonic()

@@ -305,6 +305,42 @@ def test_an_open_keeper_sees_holds_come_and_go(database: Database) -> None:
         assert world.codes() == [("overdue", "job")]
 
 
+def test_one_pass_over_a_small_table_counts_what_its_indexes_count(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted() -> list[tuple[object, ...]]:
+        world.settle()  # Its probes are written anew.
+        tables = world.keeper.health().tables
+        return [
+            (one.pressure, one.finished, [(rule.rule, rule.due, rule.oldest_due) for rule in one.rules])
+            for one in tables
+        ]
+
+    with healthy(postgres_database) as world:
+        times = (ago(8), ago(7 - HOUR), ago(-1), None, 0, 5)
+        jobs = [(state, at) for state in ("done", "queued", "other") for at in times]
+        insert(postgres_database, "job", "id, state, at_ms", *((n, *one) for n, one in enumerate(jobs, 100)))
+        insert(postgres_database, "inbox", "id, state, at_ms", *((n, "completed", ago(9)) for n in range(100, 103)))
+        insert(postgres_database, "reply", "id, inbox_id", (100, 101))
+        insert(
+            postgres_database, "presence", "id, seen_ms, ends_ms", *((n, ago(n), ago(n - 15)) for n in range(10, 30))
+        )
+        few = counted()
+        [job] = [one for one in world.keeper.pressure() if one.table == "job"]
+        assert job.due is not None
+        assert job.due.rows >= 1
+        number = world.keeper.hold("job", {"id": 100}, reason="a test").id
+        held = counted()
+        assert held != few
+        monkeypatch.setattr("wane._db.postgres.dialect._FEW_BYTES", -1)
+        assert counted() == held
+        assert number is not None
+        world.keeper.release_hold(number)
+        assert counted() == few
+        monkeypatch.setattr("wane._db.postgres.dialect.PostgresDialect.counts_few", False)
+        assert counted() == few
+
+
 def test_how_long_it_takes_until_nothing_is_due(database: Database) -> None:
     with healthy(database) as world:
         insert(database, "job", "id, state, at_ms", *((n, "done", ago(7 + HOUR)) for n in range(100, 200)))
@@ -362,7 +398,7 @@ def test_rows_of_a_large_table_of_sqlite_are_those_of_the_last_snapshot_updated(
     def rows() -> Count | None:
         return world.table("job").pressure.rows
 
-    monkeypatch.setattr("wane.observe._row_counts._QUICK_SECONDS", 10.0)
+    monkeypatch.setattr("wane.observe._row_counts._QUICK_ROWS", 1_000_000)
     monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
     with healthy(sqlite_database) as world:
         insert(sqlite_database, "job", "id, state, at_ms", *((n, "done", ago(8)) for n in range(100, 1_100)))
@@ -382,7 +418,7 @@ def test_rows_of_a_large_table_of_sqlite_are_those_of_the_last_snapshot_updated(
 def test_a_large_backlog_of_sqlite_is_estimated_from_rows_picked_at_random(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wane.observe._row_counts._QUICK_SECONDS", 0.0)
+    monkeypatch.setattr("wane.observe._row_counts._QUICK_ROWS", 1)
     monkeypatch.setattr("wane.observe._row_counts.PROBE_SECONDS", 5.0)
     many = f"SELECT n + 100, CASE WHEN n % 4 = 0 THEN 'queued' ELSE 'done' END, {ago(8)} FROM {numbers(20_000)}"
     with healthy(sqlite_database) as world:
@@ -394,9 +430,9 @@ def test_a_large_backlog_of_sqlite_is_estimated_from_rows_picked_at_random(
         assert (job.rows.exactness, abs(job.rows.rows - 20_003) < 1_000) == (Exactness.ESTIMATE, True)
         assert world.keeper.pressure()[0].due == world.keeper.pressure()[0].due, "the same rows are picked each time"
         # Of few, nothing could be said: they are counted.
-        sqlite_database.execute("UPDATE job SET state = 'queued' WHERE id > 1700 AND state = 'done'")
+        sqlite_database.execute("UPDATE job SET state = 'queued' WHERE id > 900 AND state = 'done'")
         monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
-        assert world.table("job").pressure.due == Count(1_200)
+        assert world.table("job").pressure.due == Count(600)
 
 
 def test_a_large_table_without_an_index_is_named(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

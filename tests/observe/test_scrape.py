@@ -83,7 +83,6 @@ def test_a_backlog_is_counted_beyond_the_limit_of_probes_while_there_is_time(
     promised = Contract(None, (table("job"),))
     limit = promised.health.counted_rows
     jobs(sqlite_database, *((number, "done", ago(9)) for number in range(limit + 5)))
-    monkeypatch.setattr("wane.observe._row_counts._QUICK_SECONDS", 10.0)
     monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
     with open_store(resolve_url(sqlite_database.url)) as store:
         text = scraped(store, promised)

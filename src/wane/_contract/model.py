@@ -579,13 +579,14 @@ class Contract(Settings):
 
     def archive_wait(self, table: str, rule: str) -> timedelta:
         """Return how long a due row of a rule waits for others at the most, because its archive's sweeps do."""
-        archives = any(
+        waits = (one.longest_wait for one in self.archive if one.least_rows > 1 and str(one.table) == table)
+        wait = next(waits, timedelta(0))
+        archives = wait and any(
             str(one.name) == table and declared.name == rule and isinstance(declared.action, ToArchive)
             for one in self.tables
             for declared in one.rules
         )
-        waits = (one.longest_wait for one in self.archive if str(one.table) == table and one.least_rows > 1)
-        return next(waits, timedelta(0)) if archives else timedelta(0)
+        return wait if archives else timedelta(0)
 
     def followers(self) -> Iterator[tuple[Table, Rule, Follower]]:
         """Yield every follower of every rule, nested ones included."""

@@ -236,14 +236,17 @@ def count(
     return None if up_to is None else count_in_slices(store, up_to, _FIRST_SLICE, seconds)
 
 
-def count_in_slices(store: Store, up_to: Callable[[int], Statement], first: int, seconds: float) -> Count | None:
-    """Count up to `first` rows, then up to ever more of them, until the time is up or all were counted.
+def count_in_slices(
+    store: Store, up_to: Callable[[int], Statement], first: int, seconds: float, last: int | None = None
+) -> Count | None:
+    """Count up to `first` rows, then up to ever more of them, until the time is up, `last` are found, or all were
+    counted.
 
     The last count that finished is a lower bound; None if none did.
     """
     end, found = time.monotonic() + seconds, None
     most = first
-    while found is None or time.monotonic() < end:
+    while found is None or (time.monotonic() < end and (last is None or most <= last)):
         try:
             [(rows,)] = store.read(up_to(most), max(end - time.monotonic(), 0.0))
         except TOO_LONG:

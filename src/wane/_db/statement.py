@@ -156,6 +156,8 @@ class Dialect(ABC):
     ended_transactions: str | None = None
     """Counts the transactions that had ended, other than the statement's own, when a statement began; None where the
     connection knows whether others have changed anything."""
+    counts_few = False
+    """Whether reading all of a small table once is quicker than reading its indexes one by one."""
     typed_keys = False
     """Whether decoded keys compare like the columns they came from, so that those need not be read again."""
 
@@ -346,6 +348,14 @@ class Dialect(ABC):
         """
         del without_children
         return f"SELECT count(*) FROM (SELECT 1 FROM {self.table(table)} LIMIT {most}) AS some_rows"
+
+    def count_few(self, table: TableInfo, conditions: Sequence[str]) -> str:
+        """Write a query that counts all rows `t` of a small table, and those that fulfil each condition, in one pass.
+
+        One array of them; NULL if the table has more than a few pages. Nothing may inherit from it. Only where
+        `counts_few`.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def spread(self, table: TableInfo, rows: int, believed: int | None) -> str:

@@ -49,10 +49,14 @@ def check_indexes(
 ) -> None:
     """Report a rule that would read whole tables, or whole large ones, with the statements that create the indexes."""
     path = rule_path(selection)
+
+    def concerned(table: TableInfo) -> bool:
+        return not large_only or is_large(rows(table))
+
     # Counting may take a while: only where no index serves by its columns.
-    if not has_time_index(selection, store.dialect, store.kind):
+    if concerned(selection.table) and not has_time_index(selection, store.dialect, store.kind):
         count = rows(selection.table)
-        if (is_large(count) or not large_only) and not _plan_reaches(store, selection, count):
+        if not _plan_reaches(store, selection, count):
             small = count is not None and count < _LEAST_PLANNED and not is_large(count)
             severity = Severity.NOTE if small else _severity(selection, count)
             for message, fix in _missing(store, selection, count):
@@ -60,10 +64,10 @@ def check_indexes(
     if selection.rule.spare is not None and not large_only:
         _check_spared(store, selection, report)
     for parent, reference, where in _references(selection):
-        if has_reference_index(reference):
+        if not concerned(reference.table) or has_reference_index(reference):
             continue
         count = rows(reference.table)
-        if (is_large(count) or not large_only) and not _plan_finds(store, parent, reference, where, count):
+        if not _plan_finds(store, parent, reference, where, count):
             names = ", ".join(column.name for column in reference.columns)
             report.add(
                 _severity(selection, count),

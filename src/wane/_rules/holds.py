@@ -16,10 +16,10 @@ from wane._rules.report import Report
 READ_SECONDS = 2.0
 
 
-def lost_holds(store: Store, schema: Schema) -> list[str]:
-    """Return the table names of holds in force that the database does not have."""
-    held = held_tables(store, READ_SECONDS) or ()
-    return sorted(name for name in held if not is_known(store, schema, name))
+def lost_holds(store: Store, schema: Schema, held: Iterable[str] | None = None) -> list[str]:
+    """Return the table names of holds in force that the database does not have; `held` are all, if they were read."""
+    names = held_tables(store, READ_SECONDS) if held is None else held
+    return sorted(name for name in names or () if not is_known(store, schema, name))
 
 
 def is_known(store: Store, schema: Schema, held: str) -> bool:

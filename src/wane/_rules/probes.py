@@ -16,7 +16,7 @@ from typing import Final
 from wane._contract.model import Cap, Expiry, State, Table, Time
 from wane._contract.names import TableName
 from wane._db.schema import Column, TableInfo, hold_names
-from wane._db.statement import Parameters, When
+from wane._db.statement import NOW, Parameters, When
 from wane._db.timestamps import LATEST
 from wane._frozen import frozen
 from wane._rules.queries import Queries
@@ -72,6 +72,8 @@ class ProbedTable:
     """How often it is swept; None if it is not."""
     without_children: bool = False
     """Whether it is a table of its own, and nothing inherits from it."""
+    by_row: tuple[int, ...] = ()
+    """The numbers of the rules whose rows are due by their own columns alone, unless they are held."""
 
     @property
     def overlapping(self) -> bool:
@@ -85,6 +87,12 @@ class ProbedTable:
             return ()
         states = (state for rule in self.table.rules for state in rule.states)
         return tuple(dict.fromkeys([*states, *dict(self.table.excused)]))
+
+
+def is_due_by_row(rows: Rows, selection: Selection) -> bool:
+    """Return whether rows are due by their own columns: whatever has to be looked up for a row contains a query."""
+    conditions = rows.due(rows.parameters(), selection, NOW)
+    return not isinstance(selection.rule.bound, Cap) and not any("SELECT" in one for one in conditions)
 
 
 class Probes:
@@ -112,6 +120,11 @@ class Probes:
     def count(self, p: Parameters, table: TableInfo, most: int, *, without_children: bool = False) -> str:
         """Write the count of the rows of a table, up to one more than `most`, or, of a small one, all of them."""
         return self.rows.dialect.count_up_to(table, p.bind("counted", most + 1), without_children=without_children)
+
+    def count_few(self, p: Parameters, table: TableInfo, selections: Sequence[Selection], now: When) -> str:
+        """Write the count of all rows of a small table, and of the rows due under each of some rules, in one array."""
+        due = [" AND ".join(self._rows(one).due(p, one, now)) for one in selections]
+        return self.rows.dialect.count_few(table, due)
 
     def count_states(self, p: Parameters, selection: Selection, states: Sequence[State]) -> str:
         """Write the count of all rows in some states: for the planner to estimate, not to run."""

@@ -55,14 +55,17 @@ class Queries:
         return p.statement(source + " OR ".join(each))
 
     def sample_due(
-        self, table: TableInfo, selections: Sequence[Selection], now: When, numbers: Sequence[int]
+        self, table: TableInfo, groups: Sequence[Sequence[Selection]], now: When, numbers: Sequence[int]
     ) -> Statement:
-        """Write the query that counts the rows with some numbers, and those that a rule takes (SQLite)."""
+        """Write the query that counts the rows with some numbers, and those that each group of rules takes (SQLite)."""
         p = self.rows.parameters()
-        due = " OR ".join(f"({all_of(self.rows.due(p, one, now))})" for one in selections) or "false"
+        counts = ["count(*)"]
+        for selections in groups:
+            due = " OR ".join(f"({all_of(self.rows.due(p, one, now))})" for one in selections)
+            counts.append(f"coalesce(sum(CASE WHEN {due} THEN 1 ELSE 0 END), 0)")
         picked = f"SELECT value FROM json_each({p.bind('numbers', json.dumps(numbers))})"
-        counts = f"count(*), coalesce(sum(CASE WHEN {due} THEN 1 ELSE 0 END), 0)"
-        return p.statement(f"SELECT {counts} FROM {self.dialect.table(table)} AS t WHERE t.rowid IN ({picked})")
+        source = f"{self.dialect.table(table)} AS t WHERE t.rowid IN ({picked})"
+        return p.statement(f"SELECT {', '.join(counts)} FROM {source}")
 
     def count_never_due(self, selection: Selection, limit: int) -> Statement:
         """Write the query that counts rows that the rule is about whose time or ordering key is missing or not

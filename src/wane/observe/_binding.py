@@ -13,7 +13,8 @@ from wane._db.schema import Column, Kind, Schema, TableInfo
 from wane._findings import Finding
 from wane._rules.excuses import excused_tables
 from wane._rules.indexes import find_way, observed
-from wane._rules.probes import ProbedTable, TimeRangeProbe
+from wane._rules.probes import ProbedTable, TimeRangeProbe, is_due_by_row
+from wane._rules.rows import Rows
 from wane._rules.selection import READABLE, Selection, bind_age, bind_rule
 from wane.observe._prepared import PreparedProbes
 
@@ -36,6 +37,7 @@ def bind_tables(store: Store, contract: Contract) -> BoundContract:
     """Bind the contract to the database as it is now."""
     schema = store.reflect()
     every = {one.name: one.longest for one in contract.schedulers}
+    rows = Rows(store.dialect, holds=False)
     tables: dict[tuple[str, str], ProbedTable] = {}
     misfits: list[Finding] = []
     for table in contract.tables:
@@ -63,6 +65,7 @@ def bind_tables(store: Store, contract: Contract) -> BoundContract:
                 hot,
                 None if table.append_only or table.scheduler is None else every.get(table.scheduler),
                 _is_without_children(info, schema),
+                tuple(n for n, one in enumerate(selections) if is_due_by_row(rows, one)),
             )
     following = (one.reference.table for _, _, one in contract.followers())
     others = [(name, schema.find(name.schema, name.name)) for name in following]

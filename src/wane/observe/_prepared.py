@@ -5,7 +5,7 @@ Times in a statement are slots, so its text never changes and the database can r
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime
 
 from wane._db.statement import Dialect
@@ -14,19 +14,28 @@ from wane._rules.rows import Rows
 
 
 class PreparedProbes:
-    """Stores the texts of probes, each under its own key."""
+    """Stores probes, each under its own key."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.rows = Rows(dialect, holds=True)
         self._p = self.rows.parameters()
-        self._texts: dict[Hashable, str] = {}
+        self._probes: dict[Hashable, Probe] = {}
+        self._groups: dict[Hashable, Mapping[str, Probe]] = {}
 
     def probe(self, key: Hashable, write: Probe) -> Probe:
         """Return the probe of a key, written only once, with times relative to `NOW`."""
-        text = self._texts.get(key)
-        if text is None:
-            text = self._texts[key] = write(self._p)
-        return lambda _: text
+        probe = self._probes.get(key)
+        if probe is None:
+            text = write(self._p)
+            probe = self._probes[key] = lambda _: text
+        return probe
+
+    def group(self, key: Hashable, choose: Callable[[], Mapping[str, Probe]]) -> Mapping[str, Probe]:
+        """Return the prepared probes of a key by their names, chosen only once."""
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = choose()
+        return group
 
     def values(self, now: datetime) -> dict[str, object]:
         """Return the parameters of all prepared probes at a time."""

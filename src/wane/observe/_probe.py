@@ -6,7 +6,7 @@ Pressure, health and gauges are projections of these facts; nothing else reads u
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from wane._check.live import Bounds, Live, read_swept
 from wane._contract.model import Contract
@@ -103,6 +103,7 @@ def _read_pressure(reading: Reading) -> list[TableProbe]:
     row_counts = RowCounts(reading)
     tables = [TableProbe(reading, one, row_counts) for one in reading.bound.tables]
     _read(reading, tables, {(one.key, "pressure"): one.first() for one in tables})
+    _read(reading, tables, {(one.key, "counts"): one.beyond_few() for one in tables})
     # Statements that may scan all rows run last, and alone, so that they delay no other.
     for one in tables:
         for name, probe in one.scoped().items():
@@ -121,7 +122,7 @@ def _read_health(reading: Reading, tables: Sequence[TableProbe]) -> None:
         one.estimate_finished()
 
 
-def _read(reading: Reading, tables: Sequence[TableProbe], groups: dict[Key, dict[str, Probe]]) -> None:
+def _read(reading: Reading, tables: Sequence[TableProbe], groups: dict[Key, Mapping[str, Probe]]) -> None:
     owners = {one.key: one for one in tables}
     for (key, _), found in reading.read(groups).items():
         owners[key].found |= found
@@ -133,7 +134,7 @@ def _broken_promises(reading: Reading, swept: dict[tuple[str, str], RuleSweeps])
     bounds = Bounds(reading.most, PROBE_SECONDS, reading.left(READ_SECONDS) if reading.in_time else 0.0)
     live = Live(reading.store, reading.contract, bound.schema, selections, reading.now, swept, bounds)
     live.invariants()
-    report_lost_holds(lost_holds(reading.store, bound.schema), live.report)
+    report_lost_holds(lost_holds(reading.store, bound.schema, reading.held), live.report)
     return live.report.findings
 
 

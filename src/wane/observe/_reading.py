@@ -83,7 +83,9 @@ class Reading:
         self._memory = memory
         self._end = memory.clock() + seconds
         self._count_seconds = _COUNT_SECONDS
-        self.probes = Probes(bound.prepared.rows, held_tables(store, self.left(PROBE_SECONDS)))
+        self.held = held_tables(store, self.left(PROBE_SECONDS))
+        """The tables in which anything is held, if that could be read."""
+        self.probes = Probes(bound.prepared.rows, self.held)
         """Writes probes."""
 
     def left(self, most: float) -> float:
@@ -95,16 +97,17 @@ class Reading:
         """Return whether anything of the budget is left."""
         return self._memory.clock() < self._end
 
-    def count_on(self, up_to: Callable[[int], Statement], most_seconds: float = PROBE_SECONDS) -> Count:
-        """Count more rows than a probe counts, for a fraction of a second; return a lower bound if there are too many.
+    def count_on(self, up_to: Callable[[int], Statement], most: int | None = None) -> Count:
+        """Count more rows than a probe counts, for a fraction of a second, or up to `most`; return a lower bound if
+        there are too many.
 
         A count takes at most half of the time that is left for counting, so that something is left for the next.
         """
         left = max(min(self._count_seconds, self._end - self._memory.clock()), 0.0)
         if not left:
             return Count(self.most, Exactness.AT_LEAST)
-        began = self._memory.clock()
-        found = attempt(lambda: count_in_slices(self.store, up_to, 10 * self.most, min(left / 2, most_seconds)))
+        began, first = self._memory.clock(), most or 10 * self.most
+        found = attempt(lambda: count_in_slices(self.store, up_to, first, min(left / 2, PROBE_SECONDS), most))
         self._count_seconds -= self._memory.clock() - began
         return found or Count(self.most, Exactness.AT_LEAST)
 

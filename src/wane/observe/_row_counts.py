@@ -26,12 +26,12 @@ from wane.observe._sql_snapshots import Snapshot, Snapshots, oldest_valid
 _MOST_TABLES = 10_000
 _MOST_NEW = 10_000
 """New rows are counted up to here."""
-_QUICK_SECONDS = 0.1
-"""What counting may take where an estimate is possible as well."""
+_QUICK_ROWS = 10_000
+"""Rows are counted up to here before they are estimated, which takes longer than counting as many."""
 _PICKED = 2_000
-"""Rows that are picked at random; the estimate is mostly less than seven percent off."""
-_LEAST_FOUND = 200
-"""Of fewer rows than this, an estimate could be far off."""
+"""Rows that are picked at random."""
+_LEAST_FOUND = 100
+"""An estimate by so many of them is mostly less than ten percent off; by fewer it could be far off."""
 _MOST_ENTRIES = 5_000
 """A snapshot that more entries of the audit trail follow is not brought up to date."""
 
@@ -42,6 +42,8 @@ class RowCounts:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._store = reading.store
+        self._picked: dict[tuple[tuple[str, str], tuple[str, ...]], int] = {}
+        """How many of the rows picked at random are in a table, and how many some of its rules take."""
 
     def of(self, table: ProbedTable) -> Count:
         """Return the rows of a table that has more than a probe counts."""
@@ -78,7 +80,7 @@ class RowCounts:
     ) -> Count:
         """Count rows if they are not many; else pick some at random; if that says nothing, count what the time
         allows."""
-        counted = self._reading.count_on(up_to, _QUICK_SECONDS)
+        counted = self._reading.count_on(up_to, _QUICK_ROWS)
         if counted.exactness is Exactness.EXACT:
             return counted
         sampled = None if numbers is None else self._sampled(table, selections, *numbers)
@@ -91,13 +93,26 @@ class RowCounts:
 
         None if too few of them are found. Every row is as likely to be picked as any other.
         """
-        span, now = last - first + 1, self._reading.now
-        # The same numbers each time, so that the estimate changes only with the table.
-        picked = random.Random(0).sample(range(first, last + 1), min(_PICKED, span))
-        statement = queries_of(self._store).sample_due(table.info, selections, now, picked)
+        key, span = (table.info.qualified, tuple(one.rule.name for one in selections)), last - first + 1
+        if key not in self._picked:
+            self._pick(table, selections, first, span)
+        rows = self._picked.get(key, 0)
+        return Count(round(span * rows / min(_PICKED, span)), Exactness.ESTIMATE) if rows >= _LEAST_FOUND else None
+
+    def _pick(self, table: ProbedTable, selections: Sequence[Selection], first: int, span: int) -> None:
+        """Pick rows of a table at random, and find for all of its rules at once which they take: finding rows takes
+        longest."""
+        shared = [(one,) for one in table.selections if not one.per]
+        groups = [*shared, table.selections] if table.overlapping and len(shared) == len(table.selections) else shared
+        if selections and all(list(group) != list(selections) for group in groups):
+            groups = [tuple(selections)]  # A cap per scope takes too long for others to wait for it.
+        count, draw = min(_PICKED, span), random.Random(0).random
+        # One in each of as many ranges: the same ones each time, so that the estimate changes only with the table.
+        numbers = [first + int((n + draw()) * span / count) for n in range(count)]
+        statement = queries_of(self._store).sample_due(table.info, groups, self._reading.now, numbers)
         found = attempt(lambda: self._store.read(statement, self._reading.left(PROBE_SECONDS)))
-        rows = 0 if found is None else found[0][1] if selections else found[0][0]
-        return Count(round(span * rows / len(picked)), Exactness.ESTIMATE) if rows >= _LEAST_FOUND else None
+        for group, rows in zip([(), *groups], found[0] if found else [], strict=False):
+            self._picked[table.info.qualified, tuple(one.rule.name for one in group)] = int(rows)
 
     def _corrected(self, table: ProbedTable, first: int, last: int) -> int | None:
         """Bring the last snapshot of a table up to date; None if there is none, or too much happened since."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -37,30 +37,49 @@ class TableProbe:
         self._counts: dict[str, Count | None] = {}
         self._hot: float | None = None
         self._finished: Count | None = None
+        self._few: tuple[str, ...] = ()
+        """What one pass counts if the table is small."""
+        self._held = tuple(map(reading.probes.may_be_held, table.selections))
+        """Of each rule, whether its rows have to be checked for holds."""
+        if table.without_children and self.store.dialect.counts_few:
+            self._few = ("rows", *(f"due {n}" for n in table.by_row if not self._held[n]))
 
     # Probes
 
-    def first(self) -> dict[str, Probe]:
+    def first(self) -> Mapping[str, Probe]:
+        """Return the probes of pressure. One of them counts all that one pass over a small table can count."""
+        return self.reading.bound.prepared.group((self.key, self._held), self._first)
+
+    def _first(self) -> dict[str, Probe]:
         table, probes, most = self.table, self.reading.probes, self.reading.most
-        wanted = {
-            "rows": self._probe(
-                "rows", partial(probes.count, table=table.info, most=most, without_children=table.without_children)
-            )
-        }
+        wanted = {}
         if table.time_range is not None:
             for name in ("oldest", "newest"):
                 edge = partial(probes.edge, time_range=table.time_range, most=most, newest=name == "newest")
                 wanted[name] = self._probe(name, edge)
-        return wanted | self._counting(scoped=False)
+        if self._few:
+            selections = [table.selections[n] for n in table.by_row if f"due {n}" in self._few]
+            few = partial(probes.count_few, table=table.info, selections=selections, now=NOW)
+            wanted["few"] = self._probe("few", few, self._few)
+        return wanted | {name: one for name, one in self._counting(scoped=False).items() if name not in self._few}
+
+    def beyond_few(self) -> dict[str, Probe]:
+        """Return the probes of what that pass did not count, because the table is not small."""
+        if (counts := self._known("few")) is not None:
+            self.found |= zip(self._few, counts, strict=True)
+            return {}
+        return {name: one for name, one in self._counting(scoped=False).items() if name in self._few}
 
     def scoped(self) -> dict[str, Probe]:
         return self._counting(scoped=True)
 
     def _counting(self, *, scoped: bool) -> dict[str, Probe]:
-        selections = self.table.selections
-        wanted = {f"due {n}": self._due([one]) for n, one in enumerate(selections) if bool(one.per) == scoped}
-        if self.table.overlapping and any(one.per for one in selections) == scoped:
-            wanted["due"] = self._due(selections)
+        table, most = self.table, self.reading.most
+        wanted = {f"due {n}": self._due([one]) for n, one in enumerate(table.selections) if bool(one.per) == scoped}
+        if table.overlapping and any(one.per for one in table.selections) == scoped:
+            wanted["due"] = self._due(table.selections)
+        if not scoped:
+            wanted["rows"] = self._probe("rows", partial(self.reading.probes.count, table=table.info, most=most))
         return wanted
 
     def second(self) -> dict[str, Probe]:
@@ -109,9 +128,9 @@ class TableProbe:
             estimate = attempt(lambda: self.store.planner.estimate(p.statement(text)))
             self._finished = None if estimate is None else Count(estimate, Exactness.ESTIMATE)
 
-    def _probe(self, kind: str, write: Probe) -> Probe:
+    def _probe(self, kind: str, write: Probe, about: object = None) -> Probe:
         """Return a prepared probe, written once."""
-        return self.reading.bound.prepared.probe((kind, self.key), write)
+        return self.reading.bound.prepared.probe((kind, self.key, about), write)
 
     def _due(self, selections: Sequence[Selection]) -> Probe:
         write = partial(self.reading.probes.count_due, selections=selections, now=NOW, most=self.reading.most)

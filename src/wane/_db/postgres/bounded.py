@@ -109,11 +109,12 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             self.end_calls()
         self._at_once += 1
         if not self.may_prepare or self._at_once <= _PREPARED_AFTER:
-            return self.in_transaction((transaction.begin, {}), (transaction.local, {}), (text, parameters))[2]
+            statements = [(text, parameters)]
+            return self.run_in_transaction(transaction.begin, transaction.local, statements, Format.BINARY)[0]
         if self._settings is None:
             self.execute(transaction.session.encode())
             self._settings = transaction.session
-        query, names = numbered(text)
+        query, names = numbered(text, self._encoding)
         values = [parameters[name] for name in names]
         encoded = [self._encoded(value) for value in values]
         if None not in encoded:
@@ -183,10 +184,16 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             raise error_from_result(result, encoding=self._encoding)
         return result
 
-    def in_transaction(self, *statements: tuple[str, Mapping[str, object]]) -> list[Rows]:
-        """Run the statements of a transaction, the first of which begins it, in one round trip; return their rows."""
+    def run_in_transaction(
+        self,
+        begin: str,
+        settings: str,
+        statements: Sequence[tuple[str, Mapping[str, object]]],
+        result: Format = Format.TEXT,
+    ) -> list[Rows]:
+        """Run statements in a transaction with settings, in one round trip, and return their rows."""
         try:
-            return run_together(self, [*statements, ("COMMIT", {})])
+            return run_together(self, [(begin, {}), (settings, {}), *statements, ("COMMIT", {})], result)[2:-1]
         except BaseException:
             # A broken connection has ended it already.
             if not self.closed and self.info.transaction_status is not TransactionStatus.IDLE:
@@ -236,7 +243,9 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def run_together(
-    connection: psycopg.Connection[Any], statements: Sequence[tuple[str, Mapping[str, object]]]
+    connection: psycopg.Connection[Any],
+    statements: Sequence[tuple[str, Mapping[str, object]]],
+    result_format: Format = Format.BINARY,
 ) -> list[Rows]:
     """Run statements in one round trip, and return their rows; if one fails, the server skips the others.
 
@@ -244,15 +253,16 @@ def run_together(
     of what it ran until it notices, because it waits inside of a statement, where no limit applies.
     """
     if not psycopg.Pipeline.is_supported():
-        return [_rows(connection.execute(text.encode(), values, binary=True)) for text, values in statements]
-    pgconn, decoding = connection.pgconn, Transformer(connection)
+        binary = result_format is Format.BINARY
+        return [_rows(connection.execute(text.encode(), values, binary=binary)) for text, values in statements]
+    pgconn, decoding, encoding = connection.pgconn, Transformer(connection), connection.info.encoding
     with connection.lock:
         pgconn.enter_pipeline_mode()
         try:
             for text, values in statements:
-                query, names = numbered(text)
+                query, names = numbered(text, encoding)
                 encoded = decoding.dump_sequence([values[name] for name in names], [PyFormat.AUTO] * len(names))
-                pgconn.send_query_params(query, encoded, decoding.types, decoding.formats, Format.BINARY)
+                pgconn.send_query_params(query, encoded, decoding.types, decoding.formats, result_format)
             pgconn.pipeline_sync()
             results = connection.wait(_fetch(pgconn, len(statements) + 1))
         finally:
@@ -260,7 +270,7 @@ def run_together(
                 pgconn.exit_pipeline_mode()
     for result in results:
         if result.status == ExecStatus.FATAL_ERROR:
-            raise error_from_result(result, encoding=connection.info.encoding)
+            raise error_from_result(result, encoding=encoding)
     return [_decoded(decoding, result) for result in results[:-1]]
 
 
@@ -287,11 +297,12 @@ def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
 
 
 @lru_cache(maxsize=_CACHED_TEXTS)
-def numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """Convert a text to PostgreSQL's own placeholders; return it with the names of the values in their order."""
+def numbered(text: str, encoding: str) -> tuple[bytes, tuple[str, ...]]:
+    """Convert a text to PostgreSQL's own placeholders, in a connection's encoding; return it with the names of the
+    values in their order."""
     names: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:
         return "%" if found[1] is None else f"${names.setdefault(found[1], len(names) + 1)}"
 
-    return _PLACEHOLDER.sub(number, text).encode(), tuple(names)
+    return _PLACEHOLDER.sub(number, text).encode(encoding), tuple(names)

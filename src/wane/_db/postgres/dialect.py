@@ -75,6 +75,7 @@ class PostgresDialect(Dialect):
         "    - CASE WHEN pg_current_xact_id_if_assigned() < pg_snapshot_xmax(s) THEN 1 ELSE 0 END\n"
         "  FROM pg_current_snapshot() AS s)"
     )
+    counts_few = True
     typed_keys = True
     json_each = "jsonb_each_text"
 
@@ -265,10 +266,16 @@ class PostgresDialect(Dialect):
         if not without_children:
             return bounded
         # A table of few pages is counted page by page, without checking the limit at every row.
-        name = self.table(table)
-        pages = f"SELECT count(*) FROM {name} WHERE ctid >= '(0,0)'"
-        size = f"pg_relation_size({text_literal(name)}::regclass)"
-        return f"SELECT CASE WHEN {size} <= {_FEW_BYTES} THEN ({pages}) ELSE ({bounded}) END"
+        pages = f"SELECT count(*) FROM {self.table(table)} WHERE ctid >= '(0,0)'"
+        return f"SELECT CASE WHEN {self._is_small(table)} THEN ({pages}) ELSE ({bounded}) END"
+
+    def count_few(self, table: TableInfo, conditions: Sequence[str]) -> str:
+        counts = ["count(*)", *(f"count(*) FILTER (WHERE {one})" for one in conditions)]
+        pages = f"SELECT ARRAY[{', '.join(counts)}] FROM {self.table(table)} AS t WHERE ctid >= '(0,0)'"
+        return f"SELECT CASE WHEN {self._is_small(table)} THEN ({pages}) END"
+
+    def _is_small(self, table: TableInfo) -> str:
+        return f"pg_relation_size({text_literal(self.table(table))}::regclass) <= {_FEW_BYTES}"
 
     def spread(self, table: TableInfo, rows: int, believed: int | None) -> str:
         share = 100 if not believed else min(100, 100 * max(rows, _SPREAD_ROWS) / believed)

@@ -82,7 +82,6 @@ class PostgresPlanner(Planner):
         return min(taken)
 
     def _tree(self, statement: Statement, settings: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-        with self._store.reading("the statement cannot be explained", settings) as connection:
-            explained = connection.execute(f"EXPLAIN (FORMAT JSON) {statement.text}", statement.parameters)
-            [([tree],)] = explained.fetchall()
+        text = f"EXPLAIN (FORMAT JSON) {statement.text}"
+        [([tree],)] = self._store.read_one("the statement cannot be explained", text, statement.parameters, settings)
         return tree["Plan"]  # type: ignore[no-any-return]

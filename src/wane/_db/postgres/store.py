@@ -69,6 +69,7 @@ _AT_ONCE = {
     )
     for read_only in (False, True)
 }
+_NO_ANSWER = "the database refused to answer"
 _LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %s, true)"
 _UNKNOWN_NAMES = (
     psycopg.errors.UndefinedTable,
@@ -183,6 +184,17 @@ class PostgresStore(Store):
         with opened(connection, begin):
             yield connection
 
+    def read_one(
+        self, what: str, text: str, parameters: Mapping[str, object], settings: Mapping[str, str] = MappingProxyType({})
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement as `reading` would, in one round trip where it is not inside a transaction."""
+        with self._turn, _Explained(what):
+            connection = self._connected()
+            if self._inside:
+                return connection.execute(text, parameters).fetchall()
+            local = set_locally({**_SETTINGS, **settings})
+            return connection.run_in_transaction(f"{_READ_COMMITTED} READ ONLY", local, [(text, parameters)])[0]
+
     @contextmanager
     def reading(self, what: str, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[BoundedConnection]:
         """Yield the connection in a read-only transaction; `what` begins the messages of the driver's errors."""
@@ -195,7 +207,7 @@ class PostgresStore(Store):
 
     def now(self) -> datetime:
         # clock_timestamp, not now(): the latter is fixed inside a transaction.
-        [(timestamp,)] = self._read_at_once(_SETTINGS, "SELECT clock_timestamp()", {})
+        [(timestamp,)] = self._rows("SELECT clock_timestamp()")
         return timestamp.astimezone(UTC)  # type: ignore[no-any-return]
 
     def clock(self) -> datetime | None:
@@ -243,48 +255,27 @@ class PostgresStore(Store):
 
     def schemas(self) -> list[str]:
         """Return the schemas in which a name without one is resolved, in their order."""
-        with self.reading("the database refused to answer") as connection:
+        with self.reading(_NO_ANSWER) as connection:
             return read_schemas(connection, connection.search_path)
 
     def read(self, statement: Statement, seconds: float, *, often: bool = False) -> list[tuple[Any, ...]]:
+        if not often and not self._inside:
+            limit = {"statement_timeout": _milliseconds(seconds)}
+            return self.read_one(_NO_ANSWER, statement.text, statement.parameters, limit)
         with self.reading_for(seconds, by_index=often) as connection:
             if not often:
                 return connection.execute(statement.text, statement.parameters).fetchall()
             # The driver would parse a long text for placeholders every time.
-            text, names = numbered(statement.text)
+            text, names = numbered(statement.text, connection.info.encoding)
             values = [statement.parameters[name] for name in names]
             return psycopg.RawCursor(connection).execute(text, values, prepare=connection.may_prepare).fetchall()
-
-    def reader(self, seconds: float) -> Execute:
-        settings = {**_SETTINGS, "statement_timeout": _milliseconds(seconds)}
-
-        def read(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-            if self._inside:
-                return self.read(Statement(text, parameters), seconds)
-            return self._read_at_once(settings, text, parameters)
-
-        return read
-
-    def _read_at_once(
-        self, settings: Mapping[str, str], text: str, parameters: Mapping[str, object]
-    ) -> list[tuple[Any, ...]]:
-        """Run one statement that changes nothing in a transaction of its own, in one round trip.
-
-        Its result is read as binary: only for statements whose types the driver knows. Inside a transaction, it runs
-        there.
-        """
-        with self._turn, _Explained("the database refused to answer"):
-            connection = self._connected()
-            if self._inside:
-                return connection.execute(text.encode(), parameters).fetchall()
-            return connection.in_transaction(*_begin("READ ONLY", settings), (text, parameters))[2]
 
     @contextmanager
     def reading_for(self, seconds: float, *, by_index: bool = False) -> Iterator[BoundedConnection]:
         """Yield the connection in a read-only transaction whose statements may take `seconds` each."""
         limit = _milliseconds(seconds)
         settings = {"statement_timeout": limit, **(BY_INDEX if by_index else {})}
-        with self.reading("the database refused to answer", settings) as connection:
+        with self.reading(_NO_ANSWER, settings) as connection:
             if not self._inside:
                 yield connection
                 return
@@ -314,7 +305,7 @@ class PostgresStore(Store):
     def snapshot(self) -> Iterator[Transaction]:
         with (
             self._turn,
-            _Explained("the database refused to answer"),
+            _Explained(_NO_ANSWER),
             self._read_transaction({"statement_timeout": _SNAPSHOT_TIMEOUT}, level="REPEATABLE READ") as connection,
         ):
             self._inside += 1
@@ -384,9 +375,11 @@ class PostgresStore(Store):
         if missing:
             connection.functions |= dict.fromkeys((one.name for one in missing), False)
             with suppress(psycopg.ProgrammingError, psycopg.NotSupportedError):
-                statements = _begin("READ WRITE", LOCAL_SETTINGS)
-                statements += [(one.definition.replace("%", "%%"), {}) for one in missing]
-                connection.in_transaction(*statements)
+                definitions: list[tuple[str, Mapping[str, object]]] = [
+                    (one.definition.replace("%", "%%"), {}) for one in missing
+                ]
+                begin = f"{_READ_COMMITTED} READ WRITE"
+                connection.run_in_transaction(begin, set_locally(LOCAL_SETTINGS), definitions)
                 connection.functions |= dict.fromkeys((one.name for one in missing), True)
         return all(connection.functions[one.name] for one in functions)
 
@@ -395,7 +388,7 @@ class PostgresStore(Store):
 
         None inside a transaction, or if the server is older than the statement needs.
         """
-        with self._turn, _Explained("the database refused to answer"):
+        with self._turn, _Explained(_NO_ANSWER):
             connection = self._alive()
             if self._inside or connection.info.server_version < least_version:
                 return None
@@ -462,8 +455,11 @@ class PostgresStore(Store):
         return [migration.name for migration in lacking]
 
     def _rows(self, text: str) -> list[tuple[Any, ...]]:
-        with self.reading("the database refused to answer") as connection:
-            return connection.execute(text.encode()).fetchall()
+        return self.read_one(_NO_ANSWER, text, {})
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(int(seconds * 1000) or 1)  # Zero would be no limit.
 
 
 def _connect(url: DatabaseUrl, *, answer_seconds: float | None = None) -> BoundedConnection:
@@ -493,16 +489,6 @@ def _closed_on_failure(connection: BoundedConnection) -> Iterator[None]:
     except BaseException:
         connection.close()
         raise
-
-
-def _begin(access: str, settings: Mapping[str, str]) -> list[tuple[str, Mapping[str, object]]]:
-    """Return the statements that begin a transaction, with its settings, for `BoundedConnection.in_transaction`."""
-    return [(f"{_READ_COMMITTED} {access}", {}), (set_locally(settings), {})]
-
-
-def _milliseconds(seconds: float) -> str:
-    """Write a limit of a statement: at least one, because zero is none."""
-    return str(int(seconds * 1000) or 1)
 
 
 def _identity(found: list[tuple[Any, ...]]) -> str:
