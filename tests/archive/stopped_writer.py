@@ -33,7 +33,7 @@ def main(folder: Path, method: str) -> None:
     stop_before(method, folder / "stopped")
     with open_keeper(contract=folder / "wane.toml", actor="stopped") as keeper:
         [done] = keeper.archive.run().rules
-    (folder / "said").write_text(f"{done.outcome.value}: {done.message}")
+    (folder / "reason").write_text(f"{done.outcome.value}: {done.message}")
 
 
 if __name__ == "__main__":

@@ -331,7 +331,7 @@ SLOW = ("no-index", "no-spare-index", "no-reference-index")
 
 
 def findings(proof: Proof, database: Database, file: Path) -> list[str]:
-    """What `wane check --cover --strict` reports about the system's tables, and a user would have to mend."""
+    """What `wane check --cover --strict` reports about the system's tables, and a user would have to fix."""
     contract = load_contract(file)
     with open_store(resolve_url(database.url), read_only=True) as store:
         found = accept(contract, cover(store, contract, strict=True), datetime.now(UTC).date(), ran=("database",))

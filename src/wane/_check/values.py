@@ -237,4 +237,4 @@ def false_excuse(table: TableName, excuse: Excuse) -> tuple[str, str]:
     """Return the message and the fix for a table with more rows than its excuse promises."""
     rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
     message = f"{table} is excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
-    return message, "give the table rules, or mend what writes it"
+    return message, "give the table rules, or fix what writes it"

@@ -36,7 +36,7 @@ class Quarantine:
             return journal.retired(self.leaving.target.full, "quarantined")
 
     def reattach(self, partition: str) -> Retiring:
-        """Put a month back because a user asks for it; raise PartitionError if it is not in quarantine."""
+        """Put a month back because a user requests it; raise PartitionError if it is not in quarantine."""
         quarantined = self.months()
         found = [one for one in quarantined if one.partition == partition]
         if not found:

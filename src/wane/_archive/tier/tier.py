@@ -245,7 +245,7 @@ class DatabaseTier(ArchiveWork):
 
 
 class ShelvedRows:
-    """Rows that are archived in the same database, for callers that place a hold on one."""
+    """Rows that are archived in the same database, for callers that hold one."""
 
     def __init__(self, store: Store, contract: Contract) -> None:
         self._store = store
