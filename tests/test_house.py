@@ -34,7 +34,7 @@ def test_audit_entries_are_built_in_one_file() -> None:
     builders = {
         file.relative_to(SOURCE).as_posix()
         for file in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(file))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "AuditEntry"
     }
     assert builders == {"_ledger.py"}
