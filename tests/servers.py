@@ -719,7 +719,8 @@ class Cluster:
             if migrated:
                 migrate(self._url(name))
             with contextlib.closing(psycopg.connect(self._url(name), autocommit=True)) as connection:
-                connection.execute("VACUUM FULL")  # Leaves 72 files out, which every copy would have to create and drop.
+                # Leaves 72 files out, which every copy would have to create and drop.
+                connection.execute("VACUUM FULL")
             psycopg.connect(self._url(name)).close()
         return self._templates[migrated]
 

@@ -14,7 +14,7 @@ from wane._partition.anatomy import Anatomy, quote
 from wane._partition.journal import PartitionJournal, Retirement
 from wane._partition.model import Retiring
 from wane._partition.records import Range
-from wane._partition.retirement import Leaving
+from wane._partition.retiring_table import RetiringTable
 from wane._partition.sql_retire import paths_of
 from wane._prune.sql_outbox import write_event
 from wane.errors import PartitionError
@@ -28,7 +28,7 @@ GONE = "another process detached or dropped it"
 class Quarantine:
     """Months of one table that were detached and wait to be dropped, moved or put back."""
 
-    leaving: Leaving
+    leaving: RetiringTable
 
     def months(self) -> list[Retirement]:
         """Return the months in quarantine, in the order in which they were detached."""

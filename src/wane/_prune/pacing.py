@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from wane._db import Store
-from wane._prune.others import OtherUsers
+from wane._prune.other_users import OtherUsers
 from wane._prune.pace import BatchCosts, Pace
 from wane._prune.sql_activity import activity_of
 from wane.errors import Locked, TimedOut, WaneError
