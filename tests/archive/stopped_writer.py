@@ -1,4 +1,5 @@
-"""A writer of the archive that stops itself (SIGSTOP) right before a commit, in a process of its own, and says how it ended when it goes on."""
+"""A writer of the archive that stops itself (SIGSTOP) right before a commit, in a process of its own, and says how it
+ended when it goes on."""
 
 from __future__ import annotations
 

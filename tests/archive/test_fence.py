@@ -1,4 +1,5 @@
-"""A writer of the archive that was replaced commits nothing any more, at whatever point it was stopped: the log itself refuses it."""
+"""A writer of the archive that was replaced commits nothing any more, at whatever point it was stopped: the log itself
+refuses it."""
 
 from __future__ import annotations
 

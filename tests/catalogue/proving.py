@@ -1,8 +1,8 @@
 """Proving a contract of the catalogue: the system's own cleaner on one copy of a database, Wane on the other.
 
-A system's script runs in an environment of its own, `.venv-catalogue/NAME`, which `make catalogue` makes: it creates the
-system's real schema, fills it through the system's own API, runs its cleaner, and uses it again. Systems that cannot be
-installed here have a module in `schemas`: their tables and their cleaners' statements, written down.
+A system's script runs in an environment of its own, `.venv-catalogue/NAME`, which `make catalogue` makes: it creates
+the system's real schema, fills it through the system's own API, runs its cleaner, and uses it again. Systems that
+cannot be installed here have a module in `schemas`: their tables and their cleaners' statements, written down.
 """
 
 from __future__ import annotations

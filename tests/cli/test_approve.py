@@ -1,4 +1,5 @@
-"""`wane approve`, and everything else that needs confirmation: what the fuse stops, and prunes that were perhaps not meant."""
+"""`wane approve`, and everything else that needs confirmation: what the fuse stops, and prunes that were perhaps not
+meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`wane.fn_<table>_archive_sweep` in PostgreSQL: rows move to the tables of their months as a sweep of the engine moves them."""
+"""`wane.fn_<table>_archive_sweep` in PostgreSQL: rows move to the tables of their months as a sweep of the engine moves
+them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Batch after batch: how large each is, how long to pause after it, when to stop, and what follows if it fails because
 others hold locks or because it took too long.
 
-Everything that changes rows in bulk works so: sweeps, evictions, restores, and what partitions take along, copy or merge.
+Everything that changes rows in bulk works so: sweeps, evictions, restores, and what partitions take along, copy or
+merge.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The archive inside the database: rows that a rule moved to `<schema>.<table>_<yyyymm>` expire, and come back.
 
 A batch is one transaction, in which rows leave one table, arrive in another or nowhere, and are recorded in the audit
-trail. So there is nothing to journal: after any crash, the next call continues with the rows that are left. Needs neither
-Spark nor any other library.
+trail. So there is nothing to journal: after any crash, the next call continues with the rows that are left. Needs
+neither Spark nor any other library.
 """
 
 from __future__ import annotations
