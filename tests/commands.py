@@ -18,7 +18,8 @@ list(commands())  # They are imported when they are called: here once, not in ea
 def run_forked(
     words: Sequence[str], folder: Path, environment: Mapping[str, str], *, merge: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run `wane` in a folder and return its exit code and output; `merge` adds what goes to stderr to stdout, in order."""
+    """Run `wane` in a folder and return its exit code and output; `merge` adds what goes to stderr to stdout, in
+    order."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
         if child == 0:

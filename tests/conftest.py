@@ -1,4 +1,5 @@
-"""Every test that takes `database` runs on each store: SQLite, PostgreSQL, and the machine's own PostgreSQL where found."""
+"""Every test that takes `database` runs on each store: SQLite, PostgreSQL, and the machine's own PostgreSQL where
+found."""
 
 from __future__ import annotations
 
@@ -60,8 +61,8 @@ MIGRATED = (
         "why",
     ),
 )
-"""Where every database has Wane's own tables from the start, because creating them takes longer than most tests. The mark `unmigrated`
-makes an exception."""
+"""Where every database has Wane's own tables from the start, because creating them takes longer than most tests. The
+mark `unmigrated` makes an exception."""
 
 EXAMPLES = "WANE_EXAMPLES"
 """The variable that says how many examples of a property are tried."""
@@ -132,7 +133,8 @@ def runs_on(store: str, metafunc: pytest.Metafunc) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell lets what it starts in the background ignore interrupts, and so would every process that a test interrupts.
+    # A shell lets what it starts in the background ignore interrupts, and so would every process that a test
+    # interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     memory = scratch_directory()

@@ -63,7 +63,7 @@ def compared(
     with open_store(resolve_url(url or database.url), contract.store, read_only=True) as store:
         found = cover(store, contract, strict=strict, seconds=seconds)
     for one in found:
-        # A finding says where the contract is to be mended, if it can be mended there.
+        # A finding says where the contract is to be fixed, if it can be fixed there.
         assert one.file == (str(contract.path) if one.path else "")
     return [Finding(one.severity, one.code, one.message, one.fix, "", one.path, one.table) for one in found]
 

@@ -1,8 +1,8 @@
 """A database in which a user shadows PostgreSQL's own functions and operators, and what of it was called.
 
-Every name that Wane's SQL uses gets namesakes in the schema `evil`, for arguments that PostgreSQL's own take only by a cast: those are the better
-match, wherever in a search path their schema stands. A call leaves a file beside the server's data, which no rollback removes and no read-only
-transaction prevents.
+Every name that Wane's SQL uses gets namesakes in the schema `evil`, for arguments that PostgreSQL's own take only by a
+cast: those are the better match, wherever in a search path their schema stands. A call leaves a file beside the
+server's data, which no rollback removes and no read-only transaction prevents.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ class Made:
 
 
 def make(queue: Queue, clock: Clock, state: str) -> Made:
-    """A message in a state, delivered before; `overdue` is reserved, and its lease is about to end when the clock advances."""
+    """A message in a state, delivered before; `overdue` is reserved, and its lease is about to end when the clock
+    advances."""
     kind = f"{state}-{next(_numbers)}"
     if state == "absent":
         return Made(kind, "token", "stale")

@@ -1,6 +1,7 @@
 """What `make test` leaves to `make check`: parameters that cost much and show little that others do not.
 
-Of a test with three parameters or more, counting the store, as many sets run as are needed for every two values of two parameters to meet.
+Of a test with three parameters or more, counting the store, as many sets run as are needed for every two values of two
+parameters to meet.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import pytest
 ALTERNATING = tuple(
     f"tests/{folder}/" for folder in ("archive", "check", "claims", "cli", "observe", "queue", "webhooks")
 )
-"""Where a test with other parameters beside the store runs each of them on one store, in turn. With --all each runs on all."""
+"""Where a test with other parameters beside the store runs each of them on one store, in turn. With --all each runs on
+all."""
 ON_ONE_STORE = ("tests/archive/", "tests/cli/")
-"""Where tests without other parameters alternate as well, because they take longest. With --all each runs on all stores."""
+"""Where tests without other parameters alternate as well, because they take longest. With --all each runs on all
+stores."""
 RARELY_POOLED = ("tests/races/",)
 """Where the mark `pooled` names what runs behind a connection pooler. With --all each test does that can."""
 POOLED = "postgres-pooled"
@@ -57,7 +60,8 @@ def sample(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item
 
 
 def alternate(number: int, name: str, every: list[pytest.Item]) -> list[pytest.Item]:
-    """Return each set of the parameters beside the store once: one on the first store, the next on the second, and so on."""
+    """Return each set of the parameters beside the store once: one on the first store, the next on the second, and so
+    on."""
     stores = list(dict.fromkeys(store(item) for item in every))
     others = list(dict.fromkeys(others_of(item) for item in every))
     if len(others) == 1 and not name.startswith(ON_ONE_STORE):

@@ -1,6 +1,7 @@
 """Several processes that begin at the same time: forks of one that has imported everything and opened no database.
 
-What they do is the function `main` of a module below `tests`. It calls `begin` when it is ready, and returns what JSON can write.
+What they do is the function `main` of a module below `tests`. It calls `begin` when it is ready, and returns what JSON
+can write.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _barriers: list[Barrier] = []
 
 
 def run_together(module: str, arguments: Sequence[Sequence[object]], seconds: float = SECONDS) -> list[Any]:
-    """Run `main` of a module once for each set of arguments, each in a process of its own, and return the answers in order."""
+    """Run `main` of a module once for each set of arguments, each in a process of its own, and return the answers in
+    order."""
     program = "from together import launch; launch()"
     done = subprocess.run(
         [sys.executable, "-c", program, module, json.dumps(arguments)],

@@ -1,7 +1,8 @@
-"""Running tests in several processes: forks of one that has collected them, so collection is paid once and a worker costs nothing.
+"""Running tests in several processes: forks of one that has collected them, so collection is paid once and a worker
+costs nothing.
 
-Invariant: every test that was collected is reported, also when the worker that ran it dies. A worker that died fails its test and is
-replaced by another fork.
+Invariant: every test that was collected is reported, also when the worker that ran it dies. A worker that died fails
+its test and is replaced by another fork.
 """
 
 from __future__ import annotations
@@ -152,7 +153,8 @@ class Loop:
             self._assign(worker)
 
     def _bury(self, worker: Worker) -> None:
-        """Report what became of the tests of a worker that has ended, and replace it if it has not done what it had to."""
+        """Report what became of the tests of a worker that has ended, and replace it if it has not done what it had
+        to."""
         _, status = os.waitpid(worker.process, 0)
         worker.pipe.close()
         del self._workers[worker.pipe]
@@ -181,7 +183,8 @@ def send(worker: Worker, test: int | None) -> None:
 
 
 class Tests:
-    """The series that no worker has: those of the mark `group`, which are never divided, and parts of files, whose tests share fixtures."""
+    """The series that no worker has: those of the mark `group`, which are never divided, and parts of files, whose
+    tests share fixtures."""
 
     def __init__(self, items: Sequence[pytest.Item], workers: int) -> None:
         groups: dict[str, list[int]] = {}
@@ -216,7 +219,8 @@ class Tests:
 
 
 class Reporting:
-    """Sends what a worker has to report to the process that collected the tests. Registered as the terminal, which only that one has."""
+    """Sends what a worker has to report to the process that collected the tests. Registered as the terminal, which only
+    that one has."""
 
     def __init__(self, config: pytest.Config, pipe: Connection) -> None:
         self._config = config
@@ -262,7 +266,8 @@ def work(session: pytest.Session, pipe: Connection) -> NoReturn:
 
 
 def become_worker(config: pytest.Config, pipe: Connection) -> None:
-    """Share nothing with the process that collected the tests, nor with its other forks, that two of them would change."""
+    """Share nothing with the process that collected the tests, nor with its other forks, that two of them would
+    change."""
     atexit._clear()  # What that process does at its end.
     random.seed()
     with Path(os.devnull).open() as nothing:

@@ -305,7 +305,7 @@ class Keeper(Closable):
     def hold(
         self, table: str, key: Mapping[str, object] | None = None, *, reason: str, ends_at: datetime | None = None
     ) -> Hold:
-        """Place a hold: a row, or without a key the whole table, stays, whatever the rules say."""
+        """Add a hold: a row, or without a key the whole table, stays, regardless of the rules."""
         from wane._archive.facade import elsewhere
         from wane._prune.holds import add_hold
 

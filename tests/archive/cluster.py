@@ -1,4 +1,5 @@
-"""A Spark cluster of one's own, a master and workers, and a server of Spark Connect, started from the package that Wane runs on."""
+"""A Spark cluster of one's own, a master and workers, and a server of Spark Connect, started from the package that Wane
+runs on."""
 
 from __future__ import annotations
 
@@ -135,7 +136,8 @@ def environment(folder: Path) -> Path:
 
 
 def spark_of(master: str, folder: Path) -> str:
-    """The settings of a contract whose tasks run on a cluster, in an environment that is shipped there; the end of its section `spark`."""
+    """The settings of a contract whose tasks run on a cluster, in an environment that is shipped there; the end of its
+    section `spark`."""
     return f"""
 master = "{master}"
 url_variable = "WANE_TASK_URL"

@@ -1,4 +1,5 @@
-"""A table whose old rows go to an archive, what is in the archive, and the law that no row is ever lost or in two places."""
+"""A table whose old rows go to an archive, what is in the archive, and the law that no row is ever lost or in two
+places."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from wane.events import ArchiveStep, BatchTaken, Event, WorkProgressed
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=40, least_batch=40, most_batch=40)
 """Small batches without pauses: every sweep has several."""
 PATIENCE_SECONDS = 240.0
-"""How long anything may take before a test gives up: a test here has 300 seconds, of which a busy machine may need most."""
+"""How long anything may take before a test gives up: a test here has 300 seconds, of which a busy machine may need
+most."""
 DAY_MS = 86_400_000
 NOW_MS = int(time.time() * 1000)
 OLD_MS = NOW_MS - 200 * DAY_MS

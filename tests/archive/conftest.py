@@ -55,7 +55,8 @@ def server(running: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServ
 
 @pytest.fixture(autouse=True)
 def without_spark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The pipeline with tasks in this process instead of Spark: see `archive.inline`. The marks `on_spark` and `frames_on_spark` make exceptions."""
+    """The pipeline with tasks in this process instead of Spark: see `archive.inline`. The marks `on_spark` and
+    `frames_on_spark` make exceptions."""
     with pytest.MonkeyPatch.context() as patch:  # Of its own: a test may undo what it patched itself.
         if request.node.get_closest_marker("frames_on_spark"):
             inline.tasks_without_spark(patch)

@@ -1,7 +1,7 @@
 """Copying and proving without Spark: the tasks themselves, in a process of their own.
 
-A process of their own, because ADBC brings a SQLite of its own: with the test's connections to the same file in one process, they would take
-each other's locks away.
+A process of their own, because ADBC brings a SQLite of its own: with the test's connections to the same file in one
+process, they would take each other's locks away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Runs every scenario of `archive.oracle` on a Spark that runs elsewhere: `python -m archive.elsewhere FOLDER URL LOCATIONS SERVER`.
+"""Runs every scenario of `archive.oracle` on a Spark that runs elsewhere: `python -m archive.elsewhere FOLDER URL
+LOCATIONS SERVER`.
 
 FOLDER has `spark.toml`, which says where Spark runs. Many tasks evict, as they do for many rows.
 """

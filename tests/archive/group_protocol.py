@@ -1,9 +1,9 @@
 """A model of commits for several databases at once, explored exhaustively: see `protocol.py` for one database.
 
-Written from docs/explanation/archive.md: two members have verified sweeps; one of them reads the log, decides about each
-sweep, and commits both in one entry; its answer may get lost, so that it tries once more; it may die at any step. A
-successor of each member may take over at any step: it writes its fence into the log, reads whether the sweep is there,
-and then commits it alone or abandons it.
+Written from docs/explanation/archive.md: two members have verified sweeps; one of them reads the log, decides about
+each sweep, and commits both in one entry; its answer may get lost, so that it tries once more; it may die at any step.
+A successor of each member may take over at any step: it writes its fence into the log, reads whether the sweep is
+there, and then commits it alone or abandons it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a task of the archive imports when it needs it, imported here, before processes are forked: it takes longer than most tasks."""
+"""What a task of the archive imports when it needs it, imported here, before processes are forked: it takes longer than
+most tasks."""
 
 from __future__ import annotations
 

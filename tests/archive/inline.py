@@ -1,5 +1,6 @@
-"""The pipeline without Spark, where it is not Spark that is tested: tasks run in this process, one after the other, and rows are chosen by the
-engine that comes with deltalake. Everything else is the product's own. Where a task must die without its driver, `ForkedExecutor` runs it."""
+"""The pipeline without Spark, where it is not Spark that is tested: tasks run in this process, one after the other, and
+rows are chosen by the engine that comes with deltalake. Everything else is the product's own. Where a task must die
+without its driver, `ForkedExecutor` runs it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A process that archives, and ends as by `kill -9` when it has reached a state: `python -m archive.killed_writer FOLDER STATE [spark]`.
+"""A process that archives, and ends as by `kill -9` when it has reached a state: `python -m archive.killed_writer
+FOLDER STATE [spark]`.
 
-STATE may also be a step of an expiry or a restore, such as `expire replaced`. With the last word its tasks run on the Spark that the contract names, and several of them evict, as they do for many rows.
+STATE may also be a step of an expiry or a restore, such as `expire replaced`. With the last word its tasks run on the
+Spark that the contract names, and several of them evict, as they do for many rows.
 """
 
 from __future__ import annotations

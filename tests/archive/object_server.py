@@ -127,7 +127,8 @@ class _Faulty:
     def _serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if "HTTP_IF_NONE_MATCH" not in environ:
             return self._application(environ, start_response)  # type: ignore[no-any-return]
-        # moto checks the condition of a put, and then puts: two threads at once would both succeed, as they never do in S3.
+        # moto checks the condition of a put, and then puts: two threads at once would both succeed, as they never do in
+        # S3.
         with self._conditional:
             return self._application(environ, start_response)  # type: ignore[no-any-return]
 
@@ -152,7 +153,8 @@ def main() -> None:
     objects, control = create_backend_app("s3"), create_backend_app("moto_api")
 
     def application(environ: dict[str, Any], start_response: Any) -> Any:
-        # moto's own dispatcher looks for the service of every request among all that there are, which takes half of its time.
+        # moto's own dispatcher looks for the service of every request among all that there are, which takes half of its
+        # time.
         chosen = control if environ["PATH_INFO"].startswith("/moto-api") else objects
         return chosen(environ, start_response)
 

@@ -1,7 +1,8 @@
-"""What the application has written, as a model of its own, and a life of rows under it: copied, evicted, restored, erased, expired, compacted.
+"""What the application has written, as a model of its own, and a life of rows under it: copied, evicted, restored,
+erased, expired, compacted.
 
-The model changes only when a statement of the application says that it changed a row. DuckDB compares multisets (`EXCEPT ALL`, both ways), so
-that a row that is lost, twice, or changed on its way shows, whatever Wane itself counts.
+The model changes only when a statement of the application says that it changed a row. DuckDB compares multisets
+(`EXCEPT ALL`, both ways), so that a row that is lost, twice, or changed on its way shows, whatever Wane itself counts.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ KINDS = {
     "plain": Kind(_expiring(PLAIN), "id bigint"),
     "pairs": Kind(_expiring(PLAIN), "id bigint, tenant text NOT NULL DEFAULT 'a, \"b\"'", "tenant, id"),
 }
-"""On PostgreSQL plain rows are compared by sums, if their key is a whole number, or by pairs of key and version; on SQLite by values."""
+"""On PostgreSQL plain rows are compared by sums, if their key is a whole number, or by pairs of key and version; on
+SQLite by values."""
 
 
 def _table(shape: dict[str, Any], rows: Sequence[Sequence[Any]]) -> pa.Table:
@@ -98,7 +100,8 @@ def _sql(text: str, **tables: pa.Table) -> list[dict[str, Any]]:
 
 
 class Oracle:
-    """Every row that the application has and has not deleted; and those that it deleted, copies of which may be archived."""
+    """Every row that the application has and has not deleted; and those that it deleted, copies of which may be
+    archived."""
 
     def __init__(self, cold: Cold, kind: Kind) -> None:
         self.cold = cold
@@ -186,7 +189,8 @@ def sweep(cold: Cold) -> Any:
 
 
 def live(cold: Cold, kind: Kind, *, frames: bool) -> None:
-    """Lead rows through everything that an archive does, and compare after every step. Some of it needs the frames of a Spark."""
+    """Lead rows through everything that an archive does, and compare after every step. Some of it needs the frames of a
+    Spark."""
     oracle = Oracle(cold, kind)
 
     def disturb() -> None:
@@ -279,7 +283,8 @@ class Application:
 def race(
     cold: Cold, kind: Kind, *, working: Callable[[Application], AbstractContextManager[None]] = Application.working
 ) -> None:
-    """Sweep while the application changes everything about rows; what is due when it rests is archived, and the rest hot."""
+    """Sweep while the application changes everything about rows; what is due when it rests is archived, and the rest
+    hot."""
     oracle = Oracle(cold, kind)
     application = Application(oracle)
     with working(application):

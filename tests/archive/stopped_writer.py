@@ -1,4 +1,5 @@
-"""A writer of the archive that stops itself (SIGSTOP) right before a commit, in a process of its own, and says how it ended when it goes on."""
+"""A writer of the archive that stops itself (SIGSTOP) right before a commit, in a process of its own, and says how it
+ended when it goes on."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def main(folder: Path, method: str) -> None:
     stop_before(method, folder / "stopped")
     with open_keeper(contract=folder / "wane.toml", actor="stopped") as keeper:
         [done] = keeper.archive.run().rules
-    (folder / "said").write_text(f"{done.outcome.value}: {done.message}")
+    (folder / "reason").write_text(f"{done.outcome.value}: {done.message}")
 
 
 if __name__ == "__main__":

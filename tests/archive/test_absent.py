@@ -1,4 +1,5 @@
-"""Rows that the application deletes between their copy and their eviction: listed, and erased from the archive when that is asked for."""
+"""Rows that the application deletes between their copy and their eviction: listed, and erased from the archive when
+that is asked for."""
 
 from __future__ import annotations
 

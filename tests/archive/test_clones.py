@@ -1,4 +1,5 @@
-"""A clone of a database does not write to the archive of the original until it has adopted it; then the original does not any more."""
+"""A clone of a database does not write to the archive of the original until it has adopted it; then the original does
+not any more."""
 
 from __future__ import annotations
 

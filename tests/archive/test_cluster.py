@@ -1,4 +1,5 @@
-"""The same pipeline on a real cluster: a master and two workers, which share nothing with the driver but the archive's folder."""
+"""The same pipeline on a real cluster: a master and two workers, which share nothing with the driver but the archive's
+folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The cold tier inside PostgreSQL: rows move to a table of their month in the transaction that deletes them, under every guard."""
+"""The cold tier inside PostgreSQL: rows move to a table of their month in the transaction that deletes them, under
+every guard."""
 
 from __future__ import annotations
 

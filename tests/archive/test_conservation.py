@@ -1,7 +1,8 @@
-"""Conservation, by a second engine: hot rows and archived rows together are every row that the application has, value by value.
+"""Conservation, by a second engine: hot rows and archived rows together are every row that the application has, value
+by value.
 
-The same life and the same races (`archive.oracle`) in a folder and in a bucket; with tasks in this process, on a Spark of its own, on a cluster,
-and over Spark Connect.
+The same life and the same races (`archive.oracle`) in a folder and in a bucket; with tasks in this process, on a Spark
+of its own, on a cluster, and over Spark Connect.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def test_every_row_is_hot_or_cold_while_the_application_changes_it(
 def test_every_row_is_hot_or_cold_while_everything_changes_all_the_time(
     database: Database, tmp_path: Path, server_of: ObjectServer | None, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The application works between any two tasks; beside them on PostgreSQL only, because SQLite's driver for Arrow ends the locks of others in
-    its process."""
+    """The application works between any two tasks; beside them on PostgreSQL only, because SQLite's driver for Arrow
+    ends the locks of others in its process."""
     acts: list[Callable[[], None]] = []
 
     class Disturbed(InlineExecutor):

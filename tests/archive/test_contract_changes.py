@@ -1,4 +1,5 @@
-"""The contract changes while a sweep or a restore is unfinished: what was begun ends in order, by what its journal says."""
+"""The contract changes while a sweep or a restore is unfinished: what was begun ends in order, by what its journal
+says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`kill -9` of a driver whose tasks run on a cluster, or at a server of Spark Connect, where they may outlive it: no row is lost or in two tiers."""
+"""`kill -9` of a driver whose tasks run on a cluster, or at a server of Spark Connect, where they may outlive it: no
+row is lost or in two tiers."""
 
 from __future__ import annotations
 

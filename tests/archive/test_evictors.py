@@ -1,6 +1,7 @@
 """Ranges leave over several connections at a time, each with its own audit row; what one may not take, none does.
 
-Tasks run in this process one after the other, and are retried as Spark retries them; `test_killed_task.py` has them on Spark.
+Tasks run in this process one after the other, and are retried as Spark retries them; `test_killed_task.py` has them on
+Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Columns that are dropped, renamed, added or given another type: archiving goes on, and every value stays under its column's name."""
+"""Columns that are dropped, renamed, added or given another type: archiving goes on, and every value stays under its
+column's name."""
 
 from __future__ import annotations
 
@@ -321,7 +322,8 @@ STEPS = st.lists(st.sampled_from(["add", "drop", "rename", "archive", "restore"]
 def test_no_sequence_of_changes_loses_a_value_of_any_column(
     database: Database, tmp_path_factory: pytest.TempPathFactory, steps: list[str], data: st.DataObject
 ) -> None:
-    """Every value that a row ever had under a column's name is hot under that name, or archived under it, unless its hot column was dropped."""
+    """Every value that a row ever had under a column's name is hot under that name, or archived under it, unless its
+    hot column was dropped."""
     folder = tmp_path_factory.mktemp("evolve")
     database.reset()
     notes(database, "c0 text")

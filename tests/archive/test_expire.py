@@ -1,4 +1,5 @@
-"""The archive forgets what the contract says, exactly that, for good, with what left with it; and nothing that is held."""
+"""The archive forgets what the contract says, exactly that, for good, with what left with it; and nothing that is
+held."""
 
 from __future__ import annotations
 

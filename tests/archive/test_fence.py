@@ -1,4 +1,5 @@
-"""A writer of the archive that was replaced commits nothing any more, at whatever point it was stopped: the log itself refuses it."""
+"""A writer of the archive that was replaced commits nothing any more, at whatever point it was stopped: the log itself
+refuses it."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def test_a_writer_that_was_stopped_for_longer_than_its_lease_commits_nothing(
                 successor.at["planned"] = lambda: _go_on(process, tmp_path)
                 assert successor.one().outcome is Outcome.DONE
             assert process.wait(60) == 0
-        assert (tmp_path / "said").read_text().startswith("failed: ")
+        assert (tmp_path / "reason").read_text().startswith("failed: ")
         conserve(cold, ever, done=True)
         assert len(cold.cold()) == 20
 
@@ -59,7 +60,7 @@ def test_a_writer_that_was_stopped_for_longer_than_its_lease_commits_nothing(
 def _go_on(process: subprocess.Popen[bytes], folder: Path) -> None:
     process.send_signal(signal.SIGCONT)
     process.wait(60)
-    assert (folder / "said").exists()
+    assert (folder / "reason").exists()
 
 
 def _commit(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:

@@ -1,4 +1,5 @@
-"""A file system that is really full: an error that names it and says what to do, nothing lost, and the next run finishes."""
+"""A file system that is really full: an error that names it and says what to do, nothing lost, and the next run
+finishes."""
 
 from __future__ import annotations
 

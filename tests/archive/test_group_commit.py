@@ -1,4 +1,5 @@
-"""Sweeps of several databases in one commit: each as if it were alone, and what the log refuses of one keeps none of the others."""
+"""Sweeps of several databases in one commit: each as if it were alone, and what the log refuses of one keeps none of
+the others."""
 
 from __future__ import annotations
 

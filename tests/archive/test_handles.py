@@ -1,4 +1,5 @@
-"""How often the log of an archive's table is read: once for as long as it stays the same, whichever process changes it."""
+"""How often the log of an archive's table is read: once for as long as it stays the same, whichever process changes
+it."""
 
 from __future__ import annotations
 

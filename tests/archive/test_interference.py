@@ -1,4 +1,5 @@
-"""The application goes on while its rows move: what changed stays hot, what was copied before leaves the archive again, and nothing is lost."""
+"""The application goes on while its rows move: what changed stays hot, what was copied before leaves the archive again,
+and nothing is lost."""
 
 from __future__ import annotations
 

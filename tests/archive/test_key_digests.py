@@ -1,4 +1,5 @@
-"""Digests of keys that are whole numbers: the same from both stores and from Arrow, and sums that differ for other keys."""
+"""Digests of keys that are whole numbers: the same from both stores and from Arrow, and sums that differ for other
+keys."""
 
 from __future__ import annotations
 

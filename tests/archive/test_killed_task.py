@@ -1,4 +1,5 @@
-"""A task's process is killed in the middle of reading, or of evicting: Spark runs it again, and every row is in the archive once."""
+"""A task's process is killed in the middle of reading, or of evicting: Spark runs it again, and every row is in the
+archive once."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ def test_a_killed_task_is_rerun_and_no_row_is_copied_twice(database: Database, t
 def test_a_killed_task_that_evicts_is_rerun_and_goes_on(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All tasks are killed while they wait for a lock that the application holds; ranges that had left stay finished."""
+    """All tasks are killed while they wait for a lock that the application holds; ranges that had left stay
+    finished."""
     monkeypatch.setattr(evictors, "ROWS_EACH", 1)
     fill(postgres_database)
     held, go = threading.Event(), threading.Event()

@@ -1,4 +1,5 @@
-"""A table whose columns are others than when it was copied keeps its rows, although no row's version and no column's name or type changed."""
+"""A table whose columns are others than when it was copied keeps its rows, although no row's version and no column's
+name or type changed."""
 
 from __future__ import annotations
 

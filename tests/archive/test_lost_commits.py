@@ -1,4 +1,5 @@
-"""A log of the archive that has lost commits is noticed by every command, nothing is written or tidied, and what can be is committed again."""
+"""A log of the archive that has lost commits is noticed by every command, nothing is written or tidied, and what can be
+is committed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Columns whose names the archive's files cannot have, and columns that were renamed: rows come back under their own names."""
+"""Columns whose names the archive's files cannot have, and columns that were renamed: rows come back under their own
+names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An archive in an object store: the same pipeline, against a server that speaks S3's protocol and whose connections fail."""
+"""An archive in an object store: the same pipeline, against a server that speaks S3's protocol and whose connections
+fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rows that move while they are copied: no copy is made twice, no copy that is needed is removed, and a copy that was cut short goes on.
+"""Rows that move while they are copied: no copy is made twice, no copy that is needed is removed, and a copy that was
+cut short goes on.
 
 Tasks run one after the other in processes of their own, so that something can happen between two of them.
 """

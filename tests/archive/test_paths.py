@@ -1,4 +1,5 @@
-"""Where an archive may be: a folder of any name that Delta Lake and Spark can have, and an error before anything moves for the others."""
+"""Where an archive may be: a folder of any name that Delta Lake and Spark can have, and an error before anything moves
+for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Conditions without Spark: what SQLite says of the same text, and never more files skipped than are free of such rows."""
+"""Conditions without Spark: what SQLite says of the same text, and never more files skipped than are free of such
+rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rows that nothing follows and no other row saves leave in one statement a batch; what is not as it was copied stays all the same."""
+"""Rows that nothing follows and no other row saves leave in one statement a batch; what is not as it was copied stays
+all the same."""
 
 from __future__ import annotations
 

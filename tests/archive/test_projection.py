@@ -1,4 +1,5 @@
-"""What Spark's SQL makes of rows on the way to the archive: evaluated over one snapshot, proven after it, refused if it is more than that."""
+"""What Spark's SQL makes of rows on the way to the archive: evaluated over one snapshot, proven after it, refused if it
+is more than that."""
 
 from __future__ import annotations
 

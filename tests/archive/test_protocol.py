@@ -1,4 +1,5 @@
-"""The archive's protocol keeps its promises in every order of events, and none of its guards is idle: see `protocol.py`."""
+"""The archive's protocol keeps its promises in every order of events, and none of its guards is idle: see
+`protocol.py`."""
 
 from __future__ import annotations
 

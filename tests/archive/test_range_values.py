@@ -1,4 +1,5 @@
-"""SQLite: what leaves with its range has, bit by bit, the values of its copies, however they are read; and nothing else leaves.
+"""SQLite: what leaves with its range has, bit by bit, the values of its copies, however they are read; and nothing else
+leaves.
 
 Tasks run in processes of their own: ADBC's SQLite in this one would release the locks of the driver's.
 """

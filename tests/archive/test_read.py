@@ -1,4 +1,5 @@
-"""Reading archived rows: the same rows in the same order with Spark and without it, from the files that may hold them."""
+"""Reading archived rows: the same rows in the same order with Spark and without it, from the files that may hold
+them."""
 
 from __future__ import annotations
 

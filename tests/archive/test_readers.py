@@ -1,4 +1,5 @@
-"""Every reader of Delta Lake reads the same rows, of every type, also where rows came back and files were written anew by Spark."""
+"""Every reader of Delta Lake reads the same rows, of every type, also where rows came back and files were written anew
+by Spark."""
 
 from __future__ import annotations
 
@@ -126,7 +127,8 @@ READERS: dict[str, Callable[[str], pa.Table]] = {"DuckDB": by_duckdb, "Polars": 
 
 
 def exact(table: pa.Table, like: pa.Schema) -> list[list[Any]]:
-    """The values of every row, by its id; of numbers with a fraction their bits, by which NaN equals itself and no zero the other one."""
+    """The values of every row, by its id; of numbers with a fraction their bits, by which NaN equals itself and no zero
+    the other one."""
     rows = table.select(like.names).cast(like).sort_by("id").to_pylist()
     return [[struct.pack(">d", one) if isinstance(one, float) else one for one in row.values()] for row in rows]
 

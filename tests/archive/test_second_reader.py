@@ -1,4 +1,5 @@
-"""What Spark's own Parquet reader decodes of a file has the digests that the database computes: of every kind, edges included."""
+"""What Spark's own Parquet reader decodes of a file has the digests that the database computes: of every kind, edges
+included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Databases that share one Delta Lake table: each sees its own rows alone, and everything works as with a table of its own."""
+"""Databases that share one Delta Lake table: each sees its own rows alone, and everything works as with a table of its
+own."""
 
 from __future__ import annotations
 
@@ -206,7 +207,8 @@ def test_columns_that_do_not_fit_are_refused_by_name(fleet: Ships) -> None:
 
 
 def test_a_type_that_one_member_widens_stops_no_other(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
-    """Also with a log that lost the change: each member commits its own sweeps again, with the columns that they had."""
+    """Also with a log that lost the change: each member commits its own sweeps again, with the columns that they
+    had."""
     with ships(postgres_database, tmp_path, contract=SHARED) as fleet:
         done(fleet)
         wide = Decimal("123456789012345678.25")

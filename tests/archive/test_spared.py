@@ -1,4 +1,5 @@
-"""A rule that archives spares its newest rows: also those that become the newest between their copy and their eviction."""
+"""A rule that archives spares its newest rows: also those that become the newest between their copy and their
+eviction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rows in another schema of the same database: they expire, come back, and are listed, under holds and with audit rows."""
+"""Rows in another schema of the same database: they expire, come back, and are listed, under holds and with audit
+rows."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from wane.errors import ArchiveError, WrongArgument
 from wane.events import ArchiveMaintained, HardDeleted, RowsRestored
 
 KEEP = SHELVED.replace('keep = "forever"', 'keep = "199d"')
-"""Rows are archived after 90 days; the oldest of `events` are 200 days old, and each is an hour younger than the one before."""
+"""Rows are archived after 90 days; the oldest of `events` are 200 days old, and each is an hour younger than the one
+before."""
 CUTOFF_MS = NOW_MS - 199 * DAY_MS
 
 

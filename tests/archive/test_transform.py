@@ -1,4 +1,5 @@
-"""What happens to columns on the way to the archive: what leaves is what may be kept, and it is proven like any other row."""
+"""What happens to columns on the way to the archive: what leaves is what may be kept, and it is proven like any other
+row."""
 
 from __future__ import annotations
 

@@ -329,7 +329,8 @@ def test_nothing_is_removed_that_a_reader_may_need(sqlite_database: SqliteDataba
     with archived(sqlite_database, tmp_path) as cold:
         folder = cold.folder / "cold" / "event"
         month = folder / files(cold)[0].partition("/")[0]
-        # Files that a sweep in progress has written and not yet committed: this one is unfinished, that one nobody knows.
+        # Files that a sweep in progress has written and not yet committed: this one is unfinished, that one nobody
+        # knows.
         insert_events(sqlite_database, range(2000, 2010))
         cold.at["written"] = lambda: cold.keeper.disable("event")
         cold.one()

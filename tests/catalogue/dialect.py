@@ -1,6 +1,7 @@
 """What systems that are written down need on both stores: types, times and rows.
 
-Invariant: times are minutes away from every window, so that no row becomes due between the two sweeps that are compared.
+Invariant: times are minutes away from every window, so that no row becomes due between the two sweeps that are
+compared.
 """
 
 from __future__ import annotations

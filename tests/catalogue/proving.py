@@ -1,8 +1,8 @@
 """Proving a contract of the catalogue: the system's own cleaner on one copy of a database, Wane on the other.
 
-A system's script runs in an environment of its own, `.venv-catalogue/NAME`, which `make catalogue` makes: it creates the
-system's real schema, fills it through the system's own API, runs its cleaner, and uses it again. Systems that cannot be
-installed here have a module in `schemas`: their tables and their cleaners' statements, written down.
+A system's script runs in an environment of its own, `.venv-catalogue/NAME`, which `make catalogue` makes: it creates
+the system's real schema, fills it through the system's own API, runs its cleaner, and uses it again. Systems that
+cannot be installed here have a module in `schemas`: their tables and their cleaners' statements, written down.
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ SLOW = ("no-index", "no-spare-index", "no-reference-index")
 
 
 def findings(proof: Proof, database: Database, file: Path) -> list[str]:
-    """What `wane check --cover --strict` reports about the system's tables, and a user would have to mend."""
+    """What `wane check --cover --strict` reports about the system's tables, and a user would have to fix."""
     contract = load_contract(file)
     with open_store(resolve_url(database.url), read_only=True) as store:
         found = accept(contract, cover(store, contract, strict=True), datetime.now(UTC).date(), ran=("database",))

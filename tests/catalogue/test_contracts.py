@@ -1,4 +1,5 @@
-"""The contracts of the catalogue: complete but for their windows, recognised by their tables, and each of them proven."""
+"""The contracts of the catalogue: complete but for their windows, recognised by their tables, and each of them
+proven."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ def build(database: Database, name: str) -> None:
 
 
 def decided(folder: Path, *names: str, unbounded: str = "30d") -> Contract:
-    """A contract that includes some of the catalogue, with every window decided: `unbounded` where a system has none."""
+    """A contract that includes some of the catalogue, with every window decided: `unbounded` where a system has
+    none."""
     windows = {window: stated.own for name in names for window, stated in SYSTEMS[name].windows.items()}
     lines = [f'"{window}" = "{own or unbounded}"' for window, own in sorted(windows.items())]
     included = ", ".join(f'"catalogue:{name}"' for name in names)

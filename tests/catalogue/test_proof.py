@@ -1,6 +1,7 @@
 """Every contract of the catalogue leaves what the system's own cleaner leaves, row by row.
 
-Installed systems need environments of their own, which `make catalogue` makes; those whose schema is written down do not.
+Installed systems need environments of their own, which `make catalogue` makes; those whose schema is written down do
+not.
 """
 
 from __future__ import annotations

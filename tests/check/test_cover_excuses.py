@@ -26,7 +26,7 @@ def fill(database: Database, rows: int) -> None:
 
 def false_excuse(kind: str, rows: str) -> list[object]:
     message = f"cache is excused as {kind} (a reason), which promises {rows}, but it has more"
-    fix = "give the table rules, or mend what writes it"
+    fix = "give the table rules, or fix what writes it"
     return [finding("error", "false-excuse", "cache", "excused.cache", message, fix)]
 
 

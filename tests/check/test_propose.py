@@ -1,4 +1,5 @@
-"""A proposed contract says what was found, passes for nobody, and fits the database once every open value is decided."""
+"""A proposed contract says what was found, passes for nobody, and fits the database once every open value is
+decided."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What `wane init` proposes for tables of real systems is what the systems' own cleaners go by.
 
-The schemas are those of the systems, shortened to the columns that could mislead; the rows are as the systems leave them.
+The schemas are those of the systems, shortened to the columns that could mislead; the rows are as the systems leave
+them.
 """
 
 from __future__ import annotations

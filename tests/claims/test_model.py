@@ -1,7 +1,9 @@
-"""Any sequence of claims, policies, prunes and time gives what a plain model gives; the model knows nothing of tombstones' tables.
+"""Any sequence of claims, policies, prunes and time gives what a plain model gives; the model knows nothing of
+tombstones' tables.
 
-The model decides in Python, sharing no code with the product, by a clock of its own. In the database time goes by because every
-stamp becomes older. No two timestamps of the model coincide, so that the time which really passes does not matter.
+The model decides in Python, sharing no code with the product, by a clock of its own. In the database time goes by
+because every stamp becomes older. No two timestamps of the model coincide, so that the time which really passes does
+not matter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Nothing is O(rows): every statement of a claim goes by an index to the rows that it touches, however many there are."""
+"""Nothing is O(rows): every statement of a claim goes by an index to the rows that it touches, however many there
+are."""
 
 from __future__ import annotations
 

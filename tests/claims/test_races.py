@@ -1,4 +1,5 @@
-"""Several at once, really at once: one wins, the others learn who did, and nobody's claim is taken from under their hands."""
+"""Several at once, really at once: one wins, the others learn who did, and nobody's claim is taken from under their
+hands."""
 
 from __future__ import annotations
 

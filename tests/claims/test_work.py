@@ -1,4 +1,5 @@
-"""One life of a piece of work: submitted, claimed, extended, finished, taken over, returned. The same on every store."""
+"""One life of a piece of work: submitted, claimed, extended, finished, taken over, returned. The same on every
+store."""
 
 from __future__ import annotations
 

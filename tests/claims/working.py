@@ -36,7 +36,8 @@ def working(
 
 
 def pass_time(database: Database, by: timedelta) -> None:
-    """Let time go by. Tombstones first: those of rows that are still there are written again by the rows' own change."""
+    """Let time go by. Tombstones first: those of rows that are still there are written again by the rows' own
+    change."""
     _make_older(database, "work_claim_tombstones", TOMBSTONE_STAMPS, by)
     _make_older(database, "work_claims", CLAIM_STAMPS, by)
 

@@ -93,7 +93,8 @@ def _check_words(numbers: Any, words: Any) -> None:
 
 
 def fill(database: Database) -> None:
-    """Three old failed messages with two notes, a young one, a live one, one without a time, and a table that is excused."""
+    """Three old failed messages with two notes, a young one, a live one, one without a time, and a table that is
+    excused."""
     for statement in (
         "CREATE TABLE inbox (id integer PRIMARY KEY, status text NOT NULL, received_at_ms bigint)",
         "CREATE TABLE note (id integer PRIMARY KEY, inbox_id integer NOT NULL REFERENCES inbox (id))",

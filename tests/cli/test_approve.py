@@ -1,4 +1,5 @@
-"""`wane approve`, and everything else that asks back: what the fuse stops, and prunes that were perhaps not meant."""
+"""`wane approve`, and everything else that needs confirmation: what the fuse stops, and prunes that were perhaps not
+meant."""
 
 from __future__ import annotations
 
@@ -136,7 +137,10 @@ def test_a_prune_that_undercuts_the_window_needs_confirmation(wane: Wane, fused:
 def test_a_prune_of_most_of_a_table_needs_yes(wane: Wane, fused: Database) -> None:
     many = ("prune", "inbox.failed", "--limit", "5000")
     shown = wane(*many, "--dry-run")
-    assert (shown.code, "it would ask back: 1,204 of 1,206 rows of inbox would leave (99.8%)" in shown.err) == (0, True)
+    assert (
+        shown.code,
+        "it would ask for confirmation: 1,204 of 1,206 rows of inbox would leave (99.8%)" in shown.err,
+    ) == (0, True)
     done = wane(*many)
     assert (done.code, done.out, left(fused)) == (4, "", 1_206)
     assert (

@@ -143,7 +143,8 @@ def test_a_variable_of_the_archive_that_is_not_set_stops_every_command(
     assert [path.name for path in folder.iterdir()] == ["wane.toml"]
 
 
-# --- For machines that show findings beside the code -------------------------------------------------------------------
+# --- For machines that show findings beside the code
+# -------------------------------------------------------------------
 
 WRONG = CONTRACT.replace('keep = "7d"', 'keep = "0d"').replace('"5m"', '"5,m: 100%"')
 

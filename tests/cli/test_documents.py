@@ -12,7 +12,8 @@ from wane._ledger import Flag
 
 
 def test_no_command_writes_a_document_by_itself() -> None:
-    """All go through the harness; the rows that `archive query` prints are the user's, and a schema has its own version."""
+    """All go through the harness; the rows that `archive query` prints are the user's, and a schema has its own
+    version."""
     writing = set()
     for path in Path(wane._cli.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -169,7 +169,8 @@ def test_a_password_in_the_contract_is_reported_and_not_repeated(wane: Wane, fol
     assert SECRET not in done.out + done.err
 
 
-# --- What was probably meant --------------------------------------------------------------------------------------------
+# --- What was probably meant
+# --------------------------------------------------------------------------------------------
 
 
 def test_the_path_of_a_database_suggests_its_url(wane: Wane, folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""The commands in the fixes of health and `check --live`: each can be pasted as it is printed, and does what it says."""
+"""The commands in the fixes of health and `check --live`: each can be pasted as it is printed, and does what it
+says."""
 
 from __future__ import annotations
 

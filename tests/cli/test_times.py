@@ -1,4 +1,5 @@
-"""Every command that prints JSON writes an object with its format, and timestamps alike: `2026-01-10T00:00:00+00:00`."""
+"""Every command that prints JSON writes an object with its format, and timestamps alike:
+`2026-01-10T00:00:00+00:00`."""
 
 from __future__ import annotations
 

@@ -225,7 +225,8 @@ def test_mixed_fractions_do_not_let_a_cap_take_the_newest(database: Database) ->
     assert ids(database, one_rule("item", Cap(ISO, 2)), NOW) == [1]
 
 
-# --- What is no timestamp ----------------------------------------------------------------------------------------------
+# --- What is no timestamp
+# ----------------------------------------------------------------------------------------------
 
 NOT_TIMESTAMPS = {
     "s": ("bigint", Time("happened", Unit.SECONDS), [None, 0, -1, CUTOFF_S + 1_000_000_000]),

@@ -1,4 +1,5 @@
-"""With an index on (state, time, key) the oldest due rows are read off it: no scan of the table, no sort of all that is due."""
+"""With an index on (state, time, key) the oldest due rows are read off it: no scan of the table, no sort of all that is
+due."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Starts processes that archive, one after the other, so that each can be killed: `python archive_launcher.py CONTRACT STEPS`.
+"""Starts processes that archive, one after the other, so that each can be killed: `python archive_launcher.py CONTRACT
+STEPS`.
 
-For every line (a seed, and a step or "-") it forks a process and prints its number; when that process is gone, it prints how it ended. The process
-archives until it is killed; with a step, it waits there to be killed.
+For every line (a seed, and a step or "-") it forks a process and prints its number; when that process is gone, it
+prints how it ended. The process archives until it is killed; with a step, it waits there to be killed.
 
-The code is the product's own, but for Spark: tasks run in forked processes here, one after the other, because a Java process for every
-kill would take half a minute. Kills with a real Spark are in test_archive_kills.py too, and are few.
+The code is the product's own, but for Spark: tasks run in forked processes here, one after the other, because a Java
+process for every kill would take half a minute. Kills with a real Spark are in test_archive_kills.py too, and are few.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def forking(steps: Steps) -> type[ForkedExecutor]:
 
 
 def taking(steps: Steps, kind: type[range_take.RangeTake]) -> None:
-    """Let what takes rows by their range report a step before its statement, and one when it has taken exactly the copies."""
+    """Let what takes rows by their range report a step before its statement, and one when it has taken exactly the
+    copies."""
     take = kind.take
 
     def stepping(this: range_take.RangeTake, *arguments: Any) -> bool:

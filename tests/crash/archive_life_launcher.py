@@ -1,6 +1,7 @@
 """Starts processes that archive, expire, compact and tidy, so that each can be killed: see `archive_launcher`.
 
-Here nothing is too young to be tidied, so that only what really may go does, and Spark's part of a compaction is done in Arrow.
+Here nothing is too young to be tidied, so that only what really may go does, and Spark's part of a compaction is done
+in Arrow.
 """
 
 from __future__ import annotations

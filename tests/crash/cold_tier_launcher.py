@@ -1,5 +1,6 @@
-"""Starts processes that move rows to the cold tier inside PostgreSQL and back by turns, so that each can be killed: `python cold_tier_launcher.py
-CONTRACT STEPS`. Like archive_launcher.py; what brings rows back is the statement that docs/how-to/archive.md shows."""
+"""Starts processes that move rows to the cold tier inside PostgreSQL and back by turns, so that each can be killed:
+`python cold_tier_launcher.py CONTRACT STEPS`. Like archive_launcher.py; what brings rows back is the statement that
+docs/how-to/archive.md shows."""
 
 from __future__ import annotations
 

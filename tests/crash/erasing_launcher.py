@@ -1,5 +1,5 @@
-"""Starts processes that archive rows, some of which the application deletes meanwhile, and erase and tidy their copies: see
-`archive_life_launcher`."""
+"""Starts processes that archive rows, some of which the application deletes meanwhile, and erase and tidy their copies:
+see `archive_life_launcher`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Starts processes that sweep, one after the other, so that each can be killed: `python launcher.py URL CONTRACT STEPS`.
+"""Starts processes that sweep, one after the other, so that each can be killed: `python launcher.py URL CONTRACT
+STEPS`.
 
-For every seed and step that it reads it forks a process and prints its number; when that process is gone, it prints how it ended. A forked
-process begins to sweep within milliseconds, which makes hundreds of kills affordable.
+For every seed and step that it reads it forks a process and prints its number; when that process is gone, it prints how
+it ended. A forked process begins to sweep within milliseconds, which makes hundreds of kills affordable.
 
-The swept code is the product's own. Only here, and only to be able to say where a kill came, its methods write the name of the
-step that begins to the file STEPS, and then dawdle for a timestamp, so that no step is too short to be hit.
+The swept code is the product's own. Only here, and only to be able to say where a kill came, its methods write the name
+of the step that begins to the file STEPS, and then dawdle for a timestamp, so that no step is too short to be hit.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ PACE = Pace(target_seconds=1.0, duty=0.5, first_batch=BATCH, least_batch=BATCH, 
 
 
 class Steps:
-    """Writes where the process is; the last line of the file is the step that was under way when it died. It may wait at one to be killed."""
+    """Writes where the process is; the last line of the file is the step that was under way when it died. It may wait
+    at one to be killed."""
 
     def __init__(self, file: int, generator: random.Random, target: str = "-") -> None:
         self._file = file

@@ -1,8 +1,9 @@
 """Starts processes that convert a table, keep it and take it back, one after the other, so that each can be killed:
 `python partition_launcher.py URL CONTRACT FURTHER STEPS`; with - for FURTHER, processes that let months go.
 
-For every line (a seed, and a step or "-") it forks a process and prints its number; when that process is gone, it prints how it ended. The process goes on until it is
-killed: forward or back, whatever the journal allows. With a step, it waits there to be killed.
+For every line (a seed, and a step or "-") it forks a process and prints its number; when that process is gone, it
+prints how it ended. The process goes on until it is killed: forward or back, whatever the journal allows. With a step,
+it waits there to be killed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Starts processes that restore and archive by turns, so that each can be killed: `python restore_launcher.py CONTRACT STEPS`.
+"""Starts processes that restore and archive by turns, so that each can be killed: `python restore_launcher.py CONTRACT
+STEPS`.
 
-Like archive_launcher.py: the code is the product's own, but for Spark, whose tasks run in forked processes here. Each process leads a group of its own, so
-that a kill takes its tasks with it, as it does when a machine dies.
+Like archive_launcher.py: the code is the product's own, but for Spark, whose tasks run in forked processes here. Each
+process leads a group of its own, so that a kill takes its tasks with it, as it does when a machine dies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Starts processes that archive a fleet whose members share one table, so that each can be killed: see `archive_launcher`.
+"""Starts processes that archive a fleet whose members share one table, so that each can be killed: see
+`archive_launcher`.
 
-One member works at a time, so that the process is in one step, and tasks run in it: it has threads, and is not forked once more.
+One member works at a time, so that the process is in one step, and tasks run in it: it has threads, and is not forked
+once more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""`kill -9` at every step of the archive's journal, and at any time: no row is ever in neither place, and when a sweep is done, none is in both.
+"""`kill -9` at every step of the archive's journal, and at any time: no row is ever in neither place, and when a sweep
+is done, none is in both.
 
-Meanwhile the application goes on changing its rows. At the end every row, by key and content, is as the application left it, in one place.
+Meanwhile the application goes on changing its rows. At the end every row, by key and content, is as the application
+left it, in one place.
 """
 
 from __future__ import annotations
@@ -124,7 +126,8 @@ class Application:
                 if self.bodies:
                     number += 1
                     row = generator.choice(list(self.bodies)[-ROWS:])
-                    # Not by the number of changed rows: of SQLite that is the connection's, which another thread uses too.
+                    # Not by the number of changed rows: of SQLite that is the connection's, which another thread uses
+                    # too.
                     change = "UPDATE event SET body = ? WHERE id = ? RETURNING id"
                     if self.database.query(change, (f"again {number}", row)):
                         self.bodies[row] = f"again {number}"
@@ -234,7 +237,8 @@ def kill_everywhere(
 
 
 def kill_while_it_works(launcher: Launcher, books: Books, every: list[str], journal: str) -> None:
-    """Kill at these steps while the application goes on; at the end everything is in its place, and the journal says so."""
+    """Kill at these steps while the application goes on; at the end everything is in its place, and the journal says
+    so."""
     database = books.database
     try:
         with books.application.working():

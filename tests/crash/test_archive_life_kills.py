@@ -1,6 +1,8 @@
-"""`kill -9` at every step of expiring, compacting and tidying, and at any time: what is due goes once and is reported once, and nothing else goes.
+"""`kill -9` at every step of expiring, compacting and tidying, and at any time: what is due goes once and is reported
+once, and nothing else goes.
 
-A row that is not due is always hot or archived; when all is done every row, by key and content, is in one place, or in the trail.
+A row that is not due is always hot or archived; when all is done every row, by key and content, is in one place, or in
+the trail.
 """
 
 from __future__ import annotations

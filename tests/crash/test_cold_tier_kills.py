@@ -1,5 +1,5 @@
-"""`kill -9` at every step of the cold tier inside PostgreSQL, and at any time, while rows go there and back and the application changes them:
-a row is always hot or cold, never both and never neither, and the audit has what moved."""
+"""`kill -9` at every step of the cold tier inside PostgreSQL, and at any time, while rows go there and back and the
+application changes them: a row is always hot or cold, never both and never neither, and the audit has what moved."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Months(Application):
 
 
 def balance(application: Months) -> None:
-    """By key and content: every row is in one place, and as many went cold as the trail says, but for those that came back."""
+    """By key and content: every row is in one place, and as many went cold as the trail says, but for those that came
+    back."""
     with application._turn:
         database, bodies = application.database, application.bodies
         hot: dict[int, Any] = dict(database.query("SELECT id, body FROM event"))

@@ -1,4 +1,5 @@
-"""`kill -9` while copies of rows that the application deleted are erased: nothing else goes, and of them nothing is left on the disk."""
+"""`kill -9` while copies of rows that the application deleted are erased: nothing else goes, and of them nothing is
+left on the disk."""
 
 from __future__ import annotations
 

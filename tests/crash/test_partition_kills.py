@@ -1,5 +1,6 @@
-"""`kill -9` at any time of a conversion, of making months, of going back: the application goes on, no row is lost or doubled, and the next process
-finishes. Kills are seeded and uniform in time; each reports the step that it hit, and the run fails if some step was never hit.
+"""`kill -9` at any time of a conversion, of making months, of going back: the application goes on, no row is lost or
+doubled, and the next process finishes. Kills are seeded and uniform in time; each reports the step that it hit, and the
+run fails if some step was never hit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from wane._prune.pace import FAST
 pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("WANE_KILLS", "0")) // 4
-"""Kills at random times; then one at every step that none of them hit. `make crash` asks for dozens; the ordinary tests kill at some steps."""
+"""Kills at random times; then one at every step that none of them hit. `make crash` asks for dozens; the ordinary tests
+kill at some steps."""
 SOME = 1 if KILLS else 4
 WINDOW_SECONDS = 0.5
 PATIENCE_SECONDS = 200

@@ -1,5 +1,5 @@
-"""`kill -9` at every step of a restore, and at any time, while rows go to the archive and back and the application changes them: no row is
-ever in neither place, and when all is done, each is in one, as the application left it."""
+"""`kill -9` at every step of a restore, and at any time, while rows go to the archive and back and the application
+changes them: no row is ever in neither place, and when all is done, each is in one, as the application left it."""
 
 from __future__ import annotations
 

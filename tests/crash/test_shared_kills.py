@@ -1,4 +1,5 @@
-"""`kill -9` while members of a fleet are committed together: every member's rows are somewhere, and once when all is done."""
+"""`kill -9` while members of a fleet are committed together: every member's rows are somewhere, and once when all is
+done."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ DIRECTED = [
     "committed event",
     "to committed",
 ]
-"""Before, between and after the commits of both tables, and when one member's journal knows of them and the others' do not."""
+"""Before, between and after the commits of both tables, and when one member's journal knows of them and the others' do
+not."""
 ROWS = 3
 
 

@@ -1,6 +1,7 @@
 """Tables for every way of taking rows, one rule each, and the books that are kept of them.
 
-The books must balance after every crash: what was ever put into a table is there, or the audit says that it left, exactly.
+The books must balance after every crash: what was ever put into a table is there, or the audit says that it left,
+exactly.
 """
 
 from __future__ import annotations

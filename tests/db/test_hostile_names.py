@@ -1,4 +1,5 @@
-"""Nothing that others create is called by its bare name: not by the engine, not by what it installs, not in a caller's transaction."""
+"""Nothing that others create is called by its bare name: not by the engine, not by what it installs, not in a caller's
+transaction."""
 
 from __future__ import annotations
 

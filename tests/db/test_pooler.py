@@ -1,4 +1,5 @@
-"""Behind a connection pooler in transaction mode: every session that Wane used is as it was, and the application can go on."""
+"""Behind a connection pooler in transaction mode: every session that Wane used is as it was, and the application can go
+on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SQLite: a database whose file is moved, replaced or deleted while it is open is noticed, and nothing is written into the old file."""
+"""SQLite: a database whose file is moved, replaced or deleted while it is open is noticed, and nothing is written into
+the old file."""
 
 from __future__ import annotations
 
@@ -227,8 +228,8 @@ def test_closing_the_old_file_does_not_change_the_log_of_the_new_one(opened: Kee
 
 
 def test_rules_are_bound_to_the_schema_of_the_new_file(opened: Keeping) -> None:
-    """The old file's table has no child; in the new one a cascade would take rows that nobody counts. The versions of two files'
-    schemas may be equal by chance."""
+    """The old file's table has no child; in the new one a cascade would take rows that nobody counts. The versions of
+    two files' schemas may be equal by chance."""
     path = path_of(opened)
     replace(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as application:

@@ -1,11 +1,11 @@
 """The shell sessions of a page: what a reader saves and types, and should then see.
 
-A fenced block marked `console` is run line by line; a block after "Save this as `NAME`:" is written to that file. What is printed is
-compared loosely: dates, fingerprints, durations and the width of columns may differ, and `…` stands for anything. A command that fails must be
-followed by `echo $?`.
+A fenced block marked `console` is run line by line; a block after "Save this as `NAME`:" is written to that file. What
+is printed is compared loosely: dates, fingerprints, durations and the width of columns may differ, and `…` stands for
+anything. A command that fails must be followed by `echo $?`.
 
-A page starts from nothing but an installed Wane and a checkout (of which it uses `docs/`); one that exports `DATABASE_URL` has a database of its
-own. Everything else is on the page.
+A page starts from nothing but an installed Wane and a checkout (of which it uses `docs/`); one that exports
+`DATABASE_URL` has a database of its own. Everything else is on the page.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ class Shell:
         return printed
 
     def _wane(self, words: list[str], file: str, environment: dict[str, str]) -> str:
-        """Run a command of ours without a shell, which would import everything again; its output goes to a file, if one is named."""
+        """Run a command of ours without a shell, which would import everything again; its output goes to a file, if one
+        is named."""
         if words[1] == "run" and "--max-runs" not in words:
             # A reader ends it by a signal, and has the port for himself.
             words += ["--max-runs", "1", *(["--metrics-port", "0"] if "--metrics-port" in words else [])]

@@ -1,4 +1,5 @@
-"""The reference of the contract lists every setting with the default, the bounds and the description that the code has."""
+"""The reference of the contract lists every setting with the default, the bounds and the description that the code
+has."""
 
 from __future__ import annotations
 

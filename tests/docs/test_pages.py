@@ -83,14 +83,15 @@ def test_the_architecture_shows_the_layers_that_are_checked() -> None:
         assert "```\n" + "\n".join(layers) + "\n```" in page
 
 
-def test_the_architecture_names_files_and_classes_that_exist() -> None:
-    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("file", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_the_pages_for_contributors_name_files_and_classes_that_exist(file: str) -> None:
+    page = (ROOT / file).read_text(encoding="utf-8")
     source = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "src/wane").rglob("*.py"))
     files = {file for file in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", page) if not (ROOT / "src/wane" / file).exists()}
     assert {file for file in files if not (ROOT / file).exists()} == set()
-    for name, method in re.findall(r"`([A-Z]\w+)\.(\w+)`", page):
+    for name, member in re.findall(r"`([A-Z]\w+)\.(\w+)`", page):
         assert f"class {name}" in source
-        assert f"def {method}(" in source
+        assert re.search(rf"def {member}\(|^    {member}:", source, re.MULTILINE)
 
 
 def test_the_readme_uses_commands_that_exist() -> None:

@@ -1,4 +1,5 @@
-"""The Python reference: its examples run as they stand and print what they say, and it leaves out nothing that is public."""
+"""The Python reference: its examples run as they stand and print what they say, and it leaves out nothing that is
+public."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A process that starts pytest for many runs: it imports once what no mutation changes, and forks for each run.
 
-Invariant: neither the product nor a test is imported before the fork, so a run sees the tree as it is when it starts. Run as a script,
-it reads one run per line, `{"arguments": [...], "output": "…"}`, and answers with two lines: the run's process, and its exit code.
+Invariant: neither the product nor a test is imported before the fork, so a run sees the tree as it is when it starts.
+Run as a script, it reads one run per line, `{"arguments": [...], "output": "…"}`, and answers with two lines: the run's
+process, and its exit code.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Nursery:
         self._process = process
 
     def run(self, arguments: Sequence[str], output: Path, seconds: float | None) -> int:
-        """Run pytest, end whatever it leaves behind, and return its exit code; raise TimeoutExpired after so many seconds."""
+        """Run pytest, end whatever it leaves behind, and return its exit code; raise TimeoutExpired after so many
+        seconds."""
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None
         assert answers is not None

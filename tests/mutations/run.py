@@ -1,8 +1,10 @@
-"""Take every guard out of the product in turn, and see the named tests fail: `python tests/mutations/run.py [--jobs N] [WORD…]`.
+"""Take every guard out of the product in turn, and see the named tests fail: `python tests/mutations/run.py [--jobs N]
+[WORD…]`.
 
-Words choose the mutations whose guard contains one of them. Each job works in a copy of the tree, so the checkout is never
-changed, and has one PostgreSQL server and one Java process for all of its tests. The tests named must pass on the copy as it is; a mutation that they
-do not notice is a survivor, and the run fails. The archive's mutations come last: their tests are the slow ones.
+Words choose the mutations whose guard contains one of them. Each job works in a copy of the tree, so the checkout is
+never changed, and has one PostgreSQL server and one Java process for all of its tests. The tests named must pass on the
+copy as it is; a mutation that they do not notice is a survivor, and the run fails. The archive's mutations come last:
+their tests are the slow ones.
 """
 
 from __future__ import annotations
@@ -37,10 +39,11 @@ LIST = Path(__file__).with_name("mutations.toml")
 COPIED = ("src", "tests", "pyproject.toml")
 URL_VARIABLE = "WANE_TEST_POSTGRES_URL"
 TESTS_FAILED = 1
-"""What pytest answers when tests ran and some failed. A larger number means that they could not be run, a negative one that a
-signal ended them: that is noticed as well."""
+"""What pytest answers when tests ran and some failed. A larger number means that they could not be run, a negative one
+that a signal ended them: that is noticed as well."""
 SECONDS = 900
-"""How long one mutation's test may take. Each of its cases has a timeout of its own; this one ends what hangs outside of them."""
+"""How long one mutation's test may take. Each of its cases has a timeout of its own; this one ends what hangs outside
+of them."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", re.MULTILINE)
 PASSED = re.compile(r"\b[0-9]+ passed\b")
 _TIMES = itertools.count(1_000_000_000)
@@ -130,8 +133,8 @@ def mutated(tree: Path, mutation: Mutation) -> Iterator[None]:
 class Workspace:
     """Where one job works: a copy of the tree, and the servers that its tests use instead of starting their own.
 
-    Invariant: a test never fails because of what another one left in a server. `clean` restores the servers after each run of
-    tests, and raises if one of them is gone.
+    Invariant: a test never fails because of what another one left in a server. `clean` restores the servers after each
+    run of tests, and raises if one of them is gone.
     """
 
     tree: Path
@@ -264,7 +267,8 @@ def drop_leftovers(url: str) -> None:
 
 @contextmanager
 def java_process(tree: Path) -> Iterator[Any]:
-    """A Java process for the Spark sessions of one job, one after the other: starting it takes longer than most tests."""
+    """A Java process for the Spark sessions of one job, one after the other: starting it takes longer than most
+    tests."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
@@ -300,7 +304,8 @@ def unfit(mutations: Sequence[Mutation]) -> dict[str, str]:
 
 
 def failing(jobs: Jobs, tests: Sequence[str]) -> set[str]:
-    """The tests that fail on the copy as it is. One call runs all tests of a folder, so that they share what is slow to start."""
+    """The tests that fail on the copy as it is. One call runs all tests of a folder, so that they share what is slow to
+    start."""
     folders = defaultdict(list)
     for test in tests:
         folders[test.split("/")[1]].append(test)

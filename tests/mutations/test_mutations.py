@@ -31,7 +31,8 @@ def workspace(tree: Path, clusters: Clusters) -> Iterator[Workspace]:
 
 
 def test_every_mutation_still_fits() -> None:
-    """Each text is in its file once. What replaces it is code: several edits of a file, in different parts of it, are compiled together."""
+    """Each text is in its file once. What replaces it is code: several edits of a file, in different parts of it, are
+    compiled together."""
     texts = {edit.file: (ROOT / edit.file).read_text() for mutation in MUTATIONS for edit in mutation.edits}
     together: dict[str, list[list[tuple[int, Edit]]]] = {file: [] for file in texts}
     for mutation in MUTATIONS:

@@ -1,4 +1,5 @@
-"""The age of rows is reported by the column that a table declares for it: a dead letter that nobody resolved is seen to grow old."""
+"""The age of rows is reported by the column that a table declares for it: a dead letter that nobody resolved is seen to
+grow old."""
 
 from __future__ import annotations
 

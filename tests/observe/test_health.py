@@ -1,4 +1,5 @@
-"""Health: a healthy database is healthy, and each condition is reported by its name, alone, with what to do about it."""
+"""Health: a healthy database is healthy, and each condition is reported by its name, alone, with what to do about
+it."""
 
 from __future__ import annotations
 

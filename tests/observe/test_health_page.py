@@ -1,4 +1,5 @@
-"""docs/reference/health.md leaves out nothing: every code that health and `check --live` report, every key of the report, SQL that runs."""
+"""docs/reference/health.md leaves out nothing: every code that health and `check --live` report, every key of the
+report, SQL that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Counters have the names and labels that dashboards depend on, exist from the start, and count what was committed, once."""
+"""Counters have the names and labels that dashboards depend on, exist from the start, and count what was committed,
+once."""
 
 from __future__ import annotations
 

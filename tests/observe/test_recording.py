@@ -1,4 +1,5 @@
-"""Recorded health: one report for a database, by one of all processes, returned in SQL with its age, and never as fresh when it is not."""
+"""Recorded health: one report for a database, by one of all processes, returned in SQL with its age, and never as fresh
+when it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A table with everything that a table can have and a partitioned one can keep, its follower, an application that uses both, and their definitions."""
+"""A table with everything that a table can have and a partitioned one can keep, its follower, an application that uses
+both, and their definitions."""
 
 from __future__ import annotations
 
@@ -163,7 +164,8 @@ def partitions(database: Database, table: str = "event") -> list[str]:
 
 
 class Application:
-    """Writers and readers of the events. It remembers what it wrote, and fails if it finds anything else or a statement fails."""
+    """Writers and readers of the events. It remembers what it wrote, and fails if it finds anything else or a statement
+    fails."""
 
     def __init__(self, database: Database, *, ahead_days: int = 0, reading: bool = True) -> None:
         self._database = database

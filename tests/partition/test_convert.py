@@ -1,4 +1,5 @@
-"""Converting a table: nothing is lost, nothing is forgotten, nobody is stopped; and whatever cannot be kept is refused or accepted first."""
+"""Converting a table: nothing is lost, nothing is forgotten, nobody is stopped; and whatever cannot be kept is refused
+or accepted first."""
 
 from __future__ import annotations
 

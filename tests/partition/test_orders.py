@@ -1,4 +1,5 @@
-"""Any order of convert, split, retire, reattach and undo ends in the plain table, with its rows and its definition as before."""
+"""Any order of convert, split, retire, reattach and undo ends in the plain table, with its rows and its definition as
+before."""
 
 from __future__ import annotations
 

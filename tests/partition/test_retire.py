@@ -59,7 +59,8 @@ PAST = f"event_p_{OLDEST.name}"
 
 
 def aged(database: PostgresDatabase, keeper: Keeper) -> None:
-    """A table that was partitioned four months ago: a hundred rows a month, every third read, one of them a month later."""
+    """A table that was partitioned four months ago: a hundred rows a month, every third read, one of them a month
+    later."""
     keeper.partition.convert("event", accept=True)
     for table in ("event", "event_read"):
         [old] = [name for name in partitions(database, table) if "_p_before" in name]

@@ -1,7 +1,7 @@
 """What a store says is due equals what a plain reading of the contract's reference says, row by row.
 
-The oracle reads every row back through a raw connection and decides in Python. It shares no code with the stores: it has its own
-reading of every encoding and its own knowledge of the clocks of Vienna in 2024.
+The oracle reads every row back through a raw connection and decides in Python. It shares no code with the stores: it
+has its own reading of every encoding and its own knowledge of the clocks of Vienna in 2024.
 """
 
 from __future__ import annotations
@@ -237,7 +237,8 @@ IN_CHILD = Time("at", Unit.MILLISECONDS, child=Reference(TableName("child"), ("r
 
 @dataclass(frozen=True)
 class Read:
-    """What a value means: seconds since 1970, of UTC or of a wall clock. A float says how many of its units make a second."""
+    """What a value means: seconds since 1970, of UTC or of a wall clock. A float says how many of its units make a
+    second."""
 
     seconds: Fraction
     wall: bool = False
@@ -424,7 +425,8 @@ def beyond_by_key(
     bound: Cap,
     order: tuple[str, ...],
 ) -> list[dict[str, Any]]:
-    """The rows beyond a cap by key: those with a smaller key than so many others of the rule, whatever their times are."""
+    """The rows beyond a cap by key: those with a smaller key than so many others of the rule, whatever their times
+    are."""
 
     def position(row: dict[str, Any]) -> list[Any]:
         return [row[name] for name in order]

@@ -1,7 +1,8 @@
-"""Whatever happens to a database, what leaves it is what a plain reading of the contract lets go, oldest first, and is reported exactly.
+"""Whatever happens to a database, what leaves it is what a plain reading of the contract lets go, oldest first, and is
+reported exactly.
 
-The model is four dictionaries and decides in Python, sharing no code with the stores. After every operation the database must
-equal it: no live, held or referenced row is ever gone, and the trail has counted what is.
+The model is four dictionaries and decides in Python, sharing no code with the stores. After every operation the
+database must equal it: no live, held or referenced row is ever gone, and the trail has counted what is.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ class Model:
         return found
 
     def stays_for_follower(self, job: int, followers: Sequence[Follower]) -> bool:
-        """Whether a note that would leave with the job is live, and the contract does not say that it leaves all the same."""
+        """Whether a note that would leave with the job is live, and the contract does not say that it leaves all the
+        same."""
         return any(
             self.rows["note"][number]["kind"] in self.live_notes
             for one in followers

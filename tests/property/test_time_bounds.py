@@ -1,4 +1,5 @@
-"""The bounds that timestamps become agree with comparing the timestamps themselves, in every unit and in zones with odd clocks."""
+"""The bounds that timestamps become agree with comparing the timestamps themselves, in every unit and in zones with odd
+clocks."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def test_a_wall_clock_time_is_before_a_timestamp_unless_it_stands_behind_what_wa
 ) -> None:
     zone, timestamp, wall = drawn
     bound = wall_bound(timestamp, zone, inclusive=inclusive)
-    # Wall-clock times are compared in their order, so one waits for all that are less. Steps this small meet every jump.
+    # Wall-clock times are compared in their order, so one waits for all that are less. Steps this small meet every
+    # jump.
     if any(not shown(wall - timedelta(minutes=15 * step), zone) for step in range(97)):
         return
     if latest(wall, zone) <= timestamp if inclusive else latest(wall, zone) < timestamp:

@@ -1,4 +1,5 @@
-"""Approving what the fuse stopped: the plan that was reviewed may leave in unattended sweeps, once, and nothing else."""
+"""Approving what the fuse stopped: the plan that was reviewed may leave in unattended sweeps, once, and nothing
+else."""
 
 from __future__ import annotations
 

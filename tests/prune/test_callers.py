@@ -1,4 +1,5 @@
-"""A caller's connection: its transaction is used, nothing is committed for it, and everything about it comes back as it was."""
+"""A caller's connection: its transaction is used, nothing is committed for it, and everything about it comes back as it
+was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Caps of tables without a time: the newest by their key stay, where that key ascends; rows with other keys stay, too."""
+"""Caps of tables without a time: the newest by their key stay, where that key ascends; rows with other keys stay,
+too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Conditions on other columns: a rule selects the rows that fulfil them, and every statement that takes rows says so."""
+"""Conditions on other columns: a rule selects the rows that fulfil them, and every statement that takes rows says
+so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every rule of the reference contracts, pruned to the end on seeded tables: exactly what was planned leaves, and no planted trap."""
+"""Every rule of the reference contracts, pruned to the end on seeded tables: exactly what was planned leaves, and no
+planted trap."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def test_what_is_planned_leaves_and_nothing_else(database: Database, tmp_path: P
     with open_store(resolve_url(database.url), contract.store) as store:
         store.migrate()
         pruner = Pruner(store, contract, actor="test")
-        # Rules later in the file may become due by what earlier ones take, so each is planned right before it is pruned.
+        # Rules later in the file may become due by what earlier ones take, so each is planned right before it is
+        # pruned.
         for table, rule in contract.rules():
             if isinstance(rule.action, ToArchive):
                 continue

@@ -1,4 +1,5 @@
-"""What waits for the disk: everything that a caller may have been promised. Batches of a sweep do not; lost, they are simply due again."""
+"""What waits for the disk: everything that a caller may have been promised. Batches of a sweep do not; lost, they are
+simply due again."""
 
 from __future__ import annotations
 

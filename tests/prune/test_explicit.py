@@ -1,4 +1,5 @@
-"""Explicit calls: a cutoff of one's own, with the guards and followers that the contract gives those states, and nothing that no rule lets go."""
+"""Explicit calls: a cutoff of one's own, with the guards and followers that the contract gives those states, and
+nothing that no rule lets go."""
 
 from __future__ import annotations
 

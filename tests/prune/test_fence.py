@@ -1,4 +1,5 @@
-"""The fence of a sweep: asked in every batch, inside its transaction, so that a sweep that lost its lease takes nothing any more."""
+"""The fence of a sweep: asked in every batch, inside its transaction, so that a sweep that lost its lease takes nothing
+any more."""
 
 from __future__ import annotations
 

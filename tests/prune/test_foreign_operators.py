@@ -1,4 +1,5 @@
-"""Keys and references of a type that brings operators of its own, as `citext` does: compared by those, though no bare name finds them."""
+"""Keys and references of a type that brings operators of its own, as `citext` does: compared by those, though no bare
+name finds them."""
 
 from __future__ import annotations
 

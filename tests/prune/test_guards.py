@@ -91,7 +91,8 @@ def test_saved_rows_do_not_use_up_the_limit(database: Database) -> None:
 def test_a_reference_in_a_transaction_that_is_not_committed_saves_once_it_is(
     postgres_database: PostgresDatabase,
 ) -> None:
-    """Without a foreign key nothing but the lock on the referring table can show it: while it is written to, nothing leaves."""
+    """Without a foreign key nothing but the lock on the referring table can show it: while it is written to, nothing
+    leaves."""
     jobs(postgres_database, (1, "done", ago(30)), (2, "done", ago(30)))
     notes(postgres_database)
     writer = postgres_database.connect()

@@ -1,4 +1,5 @@
-"""`system/<table>_hard_deleted`: reported of every deletion that was committed, of the tables that the contract says."""
+"""`system/<table>_hard_deleted`: reported of every deletion that was committed, of the tables that the contract
+says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What an application does itself: consume a one-time row, once and only while it is live; delete a row whose work is done."""
+"""What an application does itself: consume a one-time row, once and only while it is live; delete a row whose work is
+done."""
 
 from __future__ import annotations
 

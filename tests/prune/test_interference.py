@@ -1,4 +1,5 @@
-"""What triggers and rewrite rules of the application do to a deletion: if they keep a row, it is an error and nothing has changed."""
+"""What triggers and rewrite rules of the application do to a deletion: if they keep a row, it is an error and nothing
+has changed."""
 
 from __future__ import annotations
 

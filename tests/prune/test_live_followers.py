@@ -1,4 +1,5 @@
-"""A follower in a live state of its own table keeps the row that it follows, unless the contract says that it leaves too."""
+"""A follower in a live state of its own table keeps the row that it follows, unless the contract says that it leaves
+too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Windows of rows: in a column, or in the row of another table; never shorter than the rule's, and nonsense keeps a row."""
+"""Windows of rows: in a column, or in the row of another table; never shorter than the rule's, and nonsense keeps a
+row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One call of `prune`: at most so many, oldest first, strictly before the cutoff, all or nothing, with one audit row."""
+"""One call of `prune`: at most so many, oldest first, strictly before the cutoff, all or nothing, with one audit
+row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""No batch reads or sorts the whole backlog: with the proposed index each statement walks to what it takes, and no further."""
+"""No batch reads or sorts the whole backlog: with the proposed index each statement walks to what it takes, and no
+further."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def check(opened: Keeping, statement: Statement) -> None:
         scans = [line for line in lines if re.match(r"SCAN (t|n|g|f\d|d|job|note)\b", line)]
         assert scans == [], plan
         for line in lines:
-            # One state after the other is read in order; what is sorted is what they found together, or a handful of keys.
+            # One state after the other is read in order; what is sorted is what they found together, or a handful of
+            # keys.
             assert line not in ("USE TEMP B-TREE FOR ORDER BY", "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY") or any(
                 "CO-ROUTINE" in other or "VIRTUAL TABLE" in other or "LIST SUBQUERY" in other or "COMPOUND" in other
                 for other in lines

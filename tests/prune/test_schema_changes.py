@@ -1,4 +1,5 @@
-"""The schema changes while a process runs: what a delete relies on is compared in its transaction, so nothing leaves uncounted."""
+"""The schema changes while a process runs: what a delete relies on is compared in its transaction, so nothing leaves
+uncounted."""
 
 from __future__ import annotations
 

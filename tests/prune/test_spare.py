@@ -1,4 +1,5 @@
-"""The newest rows of each scope stay, whatever their age: as many as the rule says, whatever deletes at the same time."""
+"""The newest rows of each scope stay, whatever their age: as many as the rule says, whatever deletes at the same
+time."""
 
 from __future__ import annotations
 

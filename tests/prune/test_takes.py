@@ -1,4 +1,5 @@
-"""How long a sweep takes: learned from earlier sweeps of the rule, with the pauses of its pace, and up to its budget."""
+"""How long a sweep takes: learned from earlier sweeps of the rule, with the pauses of its pace, and up to its
+budget."""
 
 from __future__ import annotations
 

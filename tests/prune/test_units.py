@@ -1,4 +1,5 @@
-"""A column that writes its timestamps in several units: each value is judged by its own, and one in none of them never leaves."""
+"""A column that writes its timestamps in several units: each value is judged by its own, and one in none of them never
+leaves."""
 
 from __future__ import annotations
 

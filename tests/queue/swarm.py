@@ -1,7 +1,7 @@
 """Processes that use one queue at the same time: `python swarm.py URL ROLE COUNT SEED`.
 
-Each is forked, opens the database for itself, and prints one line of JSON per thing that it did, after it was done. A line that is there
-is true; what was done right before a kill may have no line.
+Each is forked, opens the database for itself, and prints one line of JSON per thing that it did, after it was done. A
+line that is there is true; what was done right before a kill may have no line.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def churn(queue: Queue, generator: random.Random) -> None:
 
 
 def listen(queue: Queue, generator: random.Random) -> None:
-    """Follow the sequence until it says that the work is done; every message must be seen without waiting for a timeout."""
+    """Follow the sequence until it says that the work is done; every message must be seen without waiting for a
+    timeout."""
     after = 0
     while True:
         report(waiting=after)

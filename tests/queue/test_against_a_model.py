@@ -1,4 +1,5 @@
-"""Any sequence of operations does what a model in plain Python does: the same answers, the same messages, the same wakeups."""
+"""Any sequence of operations does what a model in plain Python does: the same answers, the same messages, the same
+wakeups."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """`kill -9` in the middle of everything: no message is lost, and none is done twice.
 
-Processes enqueue, reserve, ack, release and renew as fast as they can, and are killed at seeded times. WANE_KILLS says how many.
+Processes enqueue, reserve, ack, release and renew as fast as they can, and are killed at seeded times. WANE_KILLS says
+how many.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def test_nothing_is_lost_and_nothing_is_done_twice(database: Database, store: St
             assert queue.ack(one.message_id, one.token).accepted
             finished += 1
         time.sleep(0.01)
-    # What was acked right before a kill may have no line: done is at least what was reported, and never more than what is there.
+    # What was acked right before a kill may have no line: done is at least what was reported, and never more than what
+    # is there.
     assert len(acked) <= len(stored) - finished
     assert {state for (state,) in database.query(f"SELECT state FROM {message_table(database)}")} == {"done"}

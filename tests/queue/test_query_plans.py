@@ -1,7 +1,8 @@
-"""No operation reads the backlog: each touches about as many rows as it was asked for, whatever waits, is done or belongs to others.
+"""No operation reads the backlog: each touches about as many rows as it was asked for, whatever waits, is done or
+belongs to others.
 
-On PostgreSQL the server's own counters say what was read, on SQLite the steps of its machine. The operations run as they are, with
-plans that were made, and kept, while the tables were nearly empty: later they must be as good.
+On PostgreSQL the server's own counters say what was read, on SQLite the steps of its machine. The operations run as
+they are, with plans that were made, and kept, while the tables were nearly empty: later they must be as good.
 """
 
 from __future__ import annotations

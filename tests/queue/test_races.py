@@ -1,4 +1,5 @@
-"""Several at once: every message goes to one, duplicates meet their original, and nobody waits for what he does not want."""
+"""Several at once: every message goes to one, duplicates meet their original, and nobody waits for what he does not
+want."""
 
 from __future__ import annotations
 

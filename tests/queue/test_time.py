@@ -1,4 +1,5 @@
-"""Whose clock it is: the server's on PostgreSQL, and on SQLite the host's, which may be set back without time running backwards."""
+"""Whose clock it is: the server's on PostgreSQL, and on SQLite the host's, which may be set back without time running
+backwards."""
 
 from __future__ import annotations
 

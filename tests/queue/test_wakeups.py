@@ -225,7 +225,8 @@ def test_a_short_change_overtakes_a_long_transaction_and_both_wake(postgres_data
 def test_only_the_first_ready_message_of_a_kind_notifies_and_the_others_are_seen_soon(
     postgres_database: PostgresDatabase,
 ) -> None:
-    """Notifying makes commits go one after the other; the consumer that takes the first message finds those that came behind it."""
+    """Notifying makes commits go one after the other; the consumer that takes the first message finds those that came
+    behind it."""
     listening = postgres_database.connect()
     listening.execute("LISTEN wane_wakeup")
     with waiting(postgres_database_migrated(postgres_database)) as queue:

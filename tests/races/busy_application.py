@@ -1,4 +1,5 @@
-"""An application that writes to a SQLite file without a pause, as it should: WAL, BEGIN IMMEDIATE, a busy timeout of 5 seconds.
+"""An application that writes to a SQLite file without a pause, as it should: WAL, BEGIN IMMEDIATE, a busy timeout of 5
+seconds.
 
 It writes until it reads a line, prints what it did, and fails if the database was ever locked for it.
 """

@@ -11,7 +11,8 @@ from wane._db.postgres import transaction
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Let batches on PostgreSQL wait for locks for longer, so that a slow machine does not turn one race into another."""
+    """Let batches on PostgreSQL wait for locks for longer, so that a slow machine does not turn one race into
+    another."""
 
     def wait(longest: str = "20s") -> None:
         monkeypatch.setitem(transaction.LOCAL_SETTINGS, "lock_timeout", longest)

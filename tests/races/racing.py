@@ -19,10 +19,12 @@ from wane.events import Event, Listener, ignore_event
 R = TypeVar("R")
 
 PATIENCE_SECONDS = 90.0
-"""How long anything may take before a test gives up: most of the time that a test has, because a busy machine may need it."""
+"""How long anything may take before a test gives up: most of the time that a test has, because a busy machine may need
+it."""
 
 ANY_SESSION = 0
-"""The backend of a keeper behind a connection pooler, which gives each of its transactions any of the pooler's sessions."""
+"""The backend of a keeper behind a connection pooler, which gives each of its transactions any of the pooler's
+sessions."""
 
 OLD = datetime.now(UTC) - timedelta(days=30)
 NEW = datetime.now(UTC)
@@ -179,7 +181,8 @@ class Received:
 class Paused:
     """Stops a transaction right before a statement, until the test lets it go on.
 
-    The statement is chosen by a text that it has in it. Nothing of the product is replaced: the call goes through as it is.
+    The statement is chosen by a text that it has in it. Nothing of the product is replaced: the call goes through as it
+    is.
     """
 
     def __init__(self, monkeypatch: Any, kind: type, method: str, before: str) -> None:

@@ -1,7 +1,8 @@
-"""Batches that are one call, from the second of a sweep on (PostgreSQL): no race takes a row that is not due, or one uncounted.
+"""Batches that are one call, from the second of a sweep on (PostgreSQL): no race takes a row that is not due, or one
+uncounted.
 
-The call refuses what it did not expect, and nothing of it is committed; the same batch is then taken statement by statement. Behind a
-pooler, where every call is refused, the same races have the same outcome.
+The call refuses what it did not expect, and nothing of it is committed; the same batch is then taken statement by
+statement. Behind a pooler, where every call is refused, the same races have the same outcome.
 """
 
 from __future__ import annotations
@@ -687,7 +688,8 @@ def many(database: PostgresDatabase, folder: Path, contract: str = JOBS, rows: i
 def wait_inside(
     database: PostgresDatabase, keeper: Keeper, lock: str, then: Callable[[], object], **options: Any
 ) -> tuple[SweptRule, list[int]]:
-    """Lock a row far behind; do something when the sweep waits for it; return what was swept, and what was left then."""
+    """Lock a row far behind; do something when the sweep waits for it; return what was swept, and what was left
+    then."""
     application, session = database.connect(), backend_of(keeper)
     application.execute("BEGIN")
     application.execute(lock.encode())

@@ -1,4 +1,5 @@
-"""Batches that a sweep without pauses takes one after the other (SQLite): what changes between two of them counts in the next.
+"""Batches that a sweep without pauses takes one after the other (SQLite): what changes between two of them counts in
+the next.
 
 The loop rolls back a batch that it did not expect; the same batch is then taken by itself, which decides.
 """

@@ -1,4 +1,5 @@
-"""When placing a hold has returned, no batch can take what is held: not one that read before, not one that comes later."""
+"""When placing a hold has returned, no batch can take what is held: not one that read before, not one that comes
+later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Locks of others cost a sweep time and rows, never correctness: it skips, says so, goes on, and comes back for them."""
+"""Locks of others cost a sweep time and rows, never correctness: it skips, says so, goes on, and comes back for
+them."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def test_a_locked_row_is_skipped_and_taken_by_the_next_sweep(
 def test_a_batch_gives_up_its_locks_long_before_an_application_would_notice(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
-    """The batch that waits for row 3 has rows 1 and 2 locked; the application that wants those must not wait for row 3 as well."""
+    """The batch that waits for row 3 has rows 1 and 2 locked; the application that wants those must not wait for row 3
+    as well."""
     create(postgres_database)
     postgres_database.execute("DROP TABLE notes")
     fill(postgres_database, 3)
@@ -85,7 +87,8 @@ def test_a_batch_gives_up_its_locks_long_before_an_application_would_notice(
 def test_a_locked_child_table_fails_the_rule_only_and_for_now(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
-    """Without a foreign key the guard needs the child table for itself, and a long transaction of the application has it."""
+    """Without a foreign key the guard needs the child table for itself, and a long transaction of the application has
+    it."""
     create(postgres_database)
     fill(postgres_database, 10)
     application = postgres_database.connect()

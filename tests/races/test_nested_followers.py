@@ -1,6 +1,8 @@
-"""A row that the application inserts below a follower while its batch leaves is counted, or refused: never deleted by a cascade alone.
+"""A row that the application inserts below a follower while its batch leaves is counted, or refused: never deleted by a
+cascade alone.
 
-Followers leave from the bottom up, one statement per table. The application inserts between two of them, or is about to commit.
+Followers leave from the bottom up, one statement per table. The application inserts between two of them, or is about to
+commit.
 """
 
 from __future__ import annotations
@@ -132,7 +134,8 @@ def test_a_follower_of_a_row_with_too_many_is_not_deleted_above_a_row_that_was_i
 def test_a_row_below_a_follower_that_a_transaction_is_about_to_commit_stays_whole(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
-    """The row that refers is committed while the batch waits for its follower, after the batch counted what would leave."""
+    """The row that refers is committed while the batch waits for its follower, after the batch counted what would
+    leave."""
     prepare(postgres_database)
     application = postgres_database.connect()
     with enabled_keeper(postgres_database, tmp_path, JOBS + NESTED) as keeper:

@@ -1,7 +1,9 @@
-"""Whatever another transaction does to a row between the read of the candidates and the delete, a row that is no longer due stays.
+"""Whatever another transaction does to a row between the read of the candidates and the delete, a row that is no longer
+due stays.
 
-On PostgreSQL the overlap is real: the server says that the batch waits for the other transaction before that one commits. On
-SQLite a batch has the write lock from its first statement, so the other transaction comes before or after, never between.
+On PostgreSQL the overlap is real: the server says that the batch waits for the other transaction before that one
+commits. On SQLite a batch has the write lock from its first statement, so the other transaction comes before or after,
+never between.
 """
 
 from __future__ import annotations
@@ -195,7 +197,8 @@ def test_a_follower_that_becomes_live_keeps_its_row(
 def test_the_writer_of_a_live_follower_can_lock_its_row_in_order_to_commit(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
-    """A deferred foreign key locks the row at the commit: a batch that had it would wait for the writer, and the writer for the batch."""
+    """A deferred foreign key locks the row at the commit: a batch that had it would wait for the writer, and the writer
+    for the batch."""
     create(postgres_database, "REFERENCES jobs DEFERRABLE INITIALLY DEFERRED")
     fill(postgres_database, 4)
     application, other = postgres_database.connect(), postgres_database.connect()
@@ -226,7 +229,8 @@ def test_a_follower_that_becomes_live_does_not_leave_before_its_row(
 def test_followers_that_the_application_deletes_first_are_its_own(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row with more followers than a batch takes loses some of them first; that there are none by then is no failure."""
+    """A row with more followers than a batch takes loses some of them first; that there are none by then is no
+    failure."""
     create(postgres_database, "REFERENCES jobs")
     fill(postgres_database, 1)
     postgres_database.execute("INSERT INTO notes SELECT n, 1 FROM generate_series(1, 20) AS n")

@@ -1,7 +1,7 @@
 """The recovery drill: after rows aged out, state is rebuilt from durable truth, as each table's `why` promises.
 
-Each drill is an application's: it writes, time passes, sweeps run, and then it goes on as if nothing had left. What it needs must be there,
-and what has left must be what it can do without.
+Each drill is an application's: it writes, time passes, sweeps run, and then it goes on as if nothing had left. What it
+needs must be there, and what has left must be what it can do without.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The schemas that ship: they apply, both stores agree, and every rule of the contract finds its table, columns and index."""
+"""The schemas that ship: they apply, both stores agree, and every rule of the contract finds its table, columns and
+index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who may archive, with real login roles: a member of the admin role moves rows, nobody else does, and Spark is not even started."""
+"""Who may archive, with real login roles: a member of the admin role moves rows, nobody else does, and Spark is not
+even started."""
 
 from __future__ import annotations
 

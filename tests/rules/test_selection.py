@@ -1,4 +1,5 @@
-"""Binding a contract to a database: everything that does not fit is a finding, and such a rule is never turned into a statement."""
+"""Binding a contract to a database: everything that does not fit is a finding, and such a rule is never turned into a
+statement."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What triggers of the database write down while many processes run, whatever Wane itself says about it.
 
-Every deletion of a swept row records which process did it and who had the table's lease at that time, seen from inside the
-deleting transaction. Every change of a message records its states, its token and the timestamp.
+Every deletion of a swept row records which process did it and who had the table's lease at that time, seen from inside
+the deleting transaction. Every change of a message records its states, its token and the timestamp.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class Evidence:
         ]
 
     def check_sweeps(self) -> None:
-        """The process that deleted a row had the table's lease at that time; fences only rise, and two processes never take turns under one."""
+        """The process that deleted a row had the table's lease at that time; fences only rise, and two processes never
+        take turns under one."""
         for name in TABLES:
             mine = [one for one in self.deletions if one.table == name]
             fence, latest = 0, datetime.min.replace(tzinfo=UTC)

@@ -1,7 +1,8 @@
 """Starts processes that schedule or work, so that each can be killed or stopped: `python launcher.py URL CONTRACT`.
 
-For every line it reads, `scheduler` or `worker`, it forks a process and prints its number. The code that runs is the product's own; only
-here, and only so that evidence can be written down, its connections say which process they belong to.
+For every line it reads, `scheduler` or `worker`, it forks a process and prints its number. The code that runs is the
+product's own; only here, and only so that evidence can be written down, its connections say which process they belong
+to.
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ def contract_of(
     sweep: SweepSettings = ALL,
     **queue: Any,
 ) -> Contract:
-    """A contract of these tables, `job` with a rule of a week if none are given. Words beside them are settings of the queue."""
+    """A contract of these tables, `job` with a rule of a week if none are given. Words beside them are settings of the
+    queue."""
     return Contract(None, tables or (table(),), schedulers=schedulers, sweep=sweep, queue=QueueSettings(**queue))
 
 

@@ -1,4 +1,5 @@
-"""Databases that go away while a runner runs: it reports, waits and goes on; nothing is lost, and nothing is done twice."""
+"""Databases that go away while a runner runs: it reports, waits and goes on; nothing is lost, and nothing is done
+twice."""
 
 from __future__ import annotations
 

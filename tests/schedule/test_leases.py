@@ -1,4 +1,5 @@
-"""Leases: a timed right with a fence that never repeats, measured by the database's clock and asked inside every deleting transaction."""
+"""Leases: a timed right with a fence that never repeats, measured by the database's clock and asked inside every
+deleting transaction."""
 
 from __future__ import annotations
 
@@ -311,7 +312,8 @@ def test_a_takeover_on_sqlite_waits_for_the_transaction_that_is_under_way(sqlite
 def test_the_server_ends_the_transaction_of_a_holder_that_was_stopped_inside_it(
     postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped between the deletion and the audit row. Others wait for less than a lease, and nothing of it remains."""
+    """It is stopped between the deletion and the audit row. Others wait for less than a lease, and nothing of it
+    remains."""
     create_jobs(postgres_database, 10)
     lease = 1.5
     with world(postgres_database, contract_of(lease=timedelta(seconds=lease))) as one, beside(one) as two:

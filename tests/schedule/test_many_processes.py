@@ -1,7 +1,8 @@
-"""Eight workers and two schedulers, killed and stopped at random: everything that law 5 promises, seen by the database itself.
+"""Eight workers and two schedulers, killed and stopped at random: everything that law 5 promises, seen by the database
+itself.
 
-Signals are seeded. The run fails if none of them hit a sweep at work. WANE_SOAK_SECONDS says how long it lasts; `make soak` asks for a
-minute.
+Signals are seeded. The run fails if none of them hit a sweep at work. WANE_SOAK_SECONDS says how long it lasts; `make
+soak` asks for a minute.
 """
 
 from __future__ import annotations
@@ -215,7 +216,8 @@ def all_done(database: Database) -> bool:
 
 
 def late(takeovers: list[tuple[datetime, datetime]], stops: list[tuple[datetime, datetime]]) -> list[float]:
-    """How many seconds after the lease's end each takeover came; what was stopped meanwhile may have stood in the way."""
+    """How many seconds after the lease's end each takeover came; what was stopped meanwhile may have stood in the
+    way."""
     found = []
     for ended, taken in takeovers:
         free = ended

@@ -1,4 +1,5 @@
-"""Wane's own tables are kept by a contract of its own: finished messages, resolved dead letters, executors that fell silent."""
+"""Wane's own tables are kept by a contract of its own: finished messages, resolved dead letters, executors that fell
+silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The runner: schedulers and workers in one process, until asked to stop; what fails is reported and tried again, and never ends the loop."""
+"""The runner: schedulers and workers in one process, until a stop is requested; what fails is reported and tried again,
+and never ends the loop."""
 
 from __future__ import annotations
 

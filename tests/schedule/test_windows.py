@@ -1,4 +1,5 @@
-"""Windows: due times live in the database, and each window's sweeps are enqueued once, by whichever process comes first."""
+"""Windows: due times live in the database, and each window's sweeps are enqueued once, by whichever process comes
+first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Workers: reserve, sweep, renew, and say how it ended; what failed comes back, and what failed too often is a dead letter."""
+"""Workers: reserve, sweep, renew, and say how it ended; what failed comes back, and what failed too often is a dead
+letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`wane.fn_<table>_archive_sweep` in PostgreSQL: rows move to the tables of their months as a sweep of the engine moves them."""
+"""`wane.fn_<table>_archive_sweep` in PostgreSQL: rows move to the tables of their months as a sweep of the engine moves
+them."""
 
 from __future__ import annotations
 
@@ -146,10 +147,10 @@ def test_a_location_that_does_not_fit_is_an_error_before_anything_moves(
         kind = "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = 'note' AND attrelid = to_regclass(?)"
         assert database.query(kind, (f"archive.{first}",)) == [("text",)], "the wider of both"
         assert database.query(f"SELECT note, gone FROM archive.{first} WHERE id = 900") == [("x", None)]
-        mended = f"COMMENT ON TABLE archive.{first} IS 'wane: public.event'; ALTER TABLE event ALTER COLUMN body TYPE integer USING 0"
+        fixed = f"COMMENT ON TABLE archive.{first} IS 'wane: public.event'; ALTER TABLE event ALTER COLUMN body TYPE integer USING 0"
         for change, reported in (
             (f"COMMENT ON TABLE archive.{first} IS 'wane: other.event'", "does not hold rows"),
-            (mended, "body is integer now"),
+            (fixed, "body is integer now"),
         ):
             database.script(change)
             database.execute(f"{insert.format(902)} ON CONFLICT DO NOTHING")

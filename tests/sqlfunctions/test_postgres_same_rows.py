@@ -1,4 +1,5 @@
-"""For arbitrary rows, the SQL functions take exactly the rows that the engine takes, count the same and leave the same trail."""
+"""For arbitrary rows, the SQL functions take exactly the rows that the engine takes, count the same and leave the same
+trail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Functions on a sqlite3 connection: the same rows, the caller's transaction, and no call where it would not be safe."""
+"""Functions on a sqlite3 connection: the same rows, the caller's transaction, and no call where it would not be
+safe."""
 
 from __future__ import annotations
 

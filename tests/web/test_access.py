@@ -1,4 +1,5 @@
-"""Who may do what, on every route: the cases are made of the route table, so that a new route is tested by being there."""
+"""Who may do what, on every route: the cases are made of the route table, so that a new route is tested by being
+there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The console in a real browser: every page at two widths, without faults of scripts, layout or accessibility, and the forms by keyboard.
+"""The console in a real browser: every page at two widths, without faults of scripts, layout or accessibility, and the
+forms by keyboard.
 
 It needs Debian's `chromium`; where that is not installed, these tests are skipped and say so.
 """

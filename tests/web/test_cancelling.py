@@ -1,4 +1,5 @@
-"""A read ends with its request: at its deadline, and when the client goes away, its statement is cancelled in the database."""
+"""A read ends with its request: at its deadline, and when the client goes away, its statement is cancelled in the
+database."""
 
 from __future__ import annotations
 

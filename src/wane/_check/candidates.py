@@ -396,10 +396,7 @@ class Samples:
     def _states(self, table: TableInfo, column: Column, *, many: bool) -> States | None:
         *first, last = words(column.name) or [""]
         named = last in STATES or (last in STATE_SUFFIXES and not set(STATES).isdisjoint(first))
-        unique = any(index.unique and index.columns == (column.name,) for index in table.indexes)
-        if unique or column.name in table.primary_key:
-            return None
-        if any(column.name in key.columns for key in table.foreign_keys):
+        if _identifies(table, column):
             return None
         if column.labels:
             lively = not LIFECYCLE.isdisjoint(label.lower() for label in column.labels)
@@ -440,6 +437,13 @@ def nameable(name: str) -> bool:
 def _declared_as_time(column: Column) -> bool:
     """Check whether the type that a column is declared with names a time; SQLite stores anything in it all the same."""
     return column.type.upper().startswith(("DATE", "TIMESTAMP"))
+
+
+def _identifies(table: TableInfo, column: Column) -> bool:
+    """Check whether a column identifies a row, of this table or of another: it is part of a key."""
+    unique = any(index.unique and index.columns == (column.name,) for index in table.indexes)
+    refers = any(column.name in key.columns for key in table.foreign_keys)
+    return unique or refers or column.name in table.primary_key
 
 
 def _is_held(table: TableInfo, column: Column) -> bool:

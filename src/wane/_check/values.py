@@ -51,22 +51,23 @@ def check_states(
         found = [state for state in found if state is None]
         column = replace(column, labels=())
     listed = {_comparable(state) for state in known}
-    if column.type.startswith("character("):
-        found = [state.rstrip(" ") if isinstance(state, str) else state for state in found]
-    for state in [*found, *(label for label in column.labels if label not in found)]:
+    for state in _possible(column, found):
         if state is None:
             message = f"rows without a state ({column.name} is NULL) are never selected and never leave"
-            report.add(severity, "unlisted-state", table.name, path, message, "give them a state")
+            fix = "give them a state"
         elif _comparable(state) not in listed:
             message = f"the state {state!r} is in no rule, not live and not excused, so its rows never leave"
-            report.add(
-                severity,
-                "unlisted-state",
-                table.name,
-                path,
-                message,
-                "add it to `live`, to a rule's `when` or to `excused`",
-            )
+            fix = "add it to `live`, to a rule's `when` or to `excused`"
+        else:
+            continue
+        report.add(severity, "unlisted-state", table.name, path, message, fix)
+
+
+def _possible(column: Column, found: Sequence[object]) -> list[object]:
+    """Return the states that rows have, and those that the column's type has besides."""
+    if column.type.startswith("character("):
+        found = [state.rstrip(" ") if isinstance(state, str) else state for state in found]
+    return [*found, *(label for label in column.labels if label not in found)]
 
 
 def _comparable(state: object) -> object:
@@ -237,4 +238,4 @@ def false_excuse(table: TableName, excuse: Excuse) -> tuple[str, str]:
     """Return the message and the fix for a table with more rows than its excuse promises."""
     rows = "one row" if excuse.rows == 1 else f"at most {excuse.rows:,} rows"
     message = f"{table} is excused as {excuse.kind.value} ({excuse.reason}), which promises {rows}, but it has more"
-    return message, "give the table rules, or mend what writes it"
+    return message, "give the table rules, or fix what writes it"

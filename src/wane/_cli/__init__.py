@@ -30,7 +30,7 @@ _COMMANDS = {
         "approve": ("approve", "Review and approve what the fuse stops."),
         "prune": ("prune", "Take rows now, in one audited transaction."),
         "audit": ("audit", "List what left: the audit trail."),
-        "hold": ("hold", "Hold rows, whatever the rules say; list and release holds."),
+        "hold": ("hold", "Retain rows regardless of the rules."),
     },
     "Run": {
         "run": ("run", "Run schedulers and workers until a signal."),

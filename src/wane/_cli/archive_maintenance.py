@@ -73,7 +73,7 @@ def archive_expire(
         ),
     ] = False,
     dry_run: DryRunOption = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --erase-absent: do not ask back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --erase-absent: do not ask for confirmation.")] = False,
     fleet: FleetOption = None,
 ) -> CommandResult:
     """Delete archived rows that are past their `keep` for good.

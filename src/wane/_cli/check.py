@@ -31,7 +31,7 @@ from wane._contract.model import Contract
 from wane._contract.schema import json_schema
 from wane._contract.show import markdown, rows
 from wane._contract.values import UNDECIDED
-from wane._db import open_store
+from wane._db import Store, open_store
 from wane._db.url import resolve_url, unset_variable
 from wane._findings import Finding, Severity, open_errors
 from wane._keeper import database_url
@@ -82,27 +82,22 @@ def check(
     if call.as_json and form not in (FindingFormat.TEXT, FindingFormat.JSON):
         raise typer.BadParameter(f"--json and --format {form} exclude each other", param_hint="--format")
     reading = read_contract(call.contract)
-    contract, findings, database = reading.contract, list(reading.findings), ""
-    ran, today = {"contract"}, datetime.now(UTC).date()
-    if contract is not None and (cover_ or live_):
-        database_at = database_url(call.url, contract)
-        with open_store(database_at, contract.store, audit=contract.covers_audit, read_only=True) as store:
-            database, today = store.shown, store.now().date()
-            if cover_:
-                ran |= {"database", "archive"}
-                findings += cover(store, contract, strict=strict)
-            if live_:
-                ran |= {"live"}
-                broken = [*live(store, contract), *Archive(store, contract, actor="").findings()]
-                findings += [one for one in broken if one not in findings]  # Both report what does not fit.
-    elif contract is not None and call.url is None:
-        findings += _unset(contract)
-    empty = contract is not None and not contract.tables and not contract.excused
-    if empty:
-        message = "it declares no table, so nothing is ever pruned"
-        fix = "write a [table.NAME] for each table, or let `wane init` propose them"
-        findings.append(Finding(Severity.WARNING, "empty-contract", message, fix, str(call.contract)))
+    contract, findings, database, empty = reading.contract, list(reading.findings), "", False
     if contract is not None:
+        ran, today = {"contract"}, datetime.now(UTC).date()
+        if cover_ or live_:
+            database_at = database_url(call.url, contract)
+            with open_store(database_at, contract.store, audit=contract.covers_audit, read_only=True) as store:
+                database, today = store.shown, store.now().date()
+                findings += _compared(store, contract, findings, cover_=cover_, live_=live_, strict=strict)
+            ran |= {*(("database", "archive") if cover_ else ()), *(("live",) if live_ else ())}
+        elif call.url is None:
+            findings += _unset(contract)
+        empty = not contract.tables and not contract.excused
+        if empty:
+            message = "it declares no table, so nothing is ever pruned"
+            fix = "write a [table.NAME] for each table, or let `wane init` propose them"
+            findings.append(Finding(Severity.WARNING, "empty-contract", message, fix, str(call.contract)))
         findings = accept(contract, findings, today, ran=ran)
 
     data = _as_json(contract, database, findings, show=show)
@@ -121,6 +116,17 @@ def check(
     }
     code = 1 if open_errors(findings) else NOTHING_DONE if empty else 0
     return CommandResult(data, printers[form], code)
+
+
+def _compared(
+    store: Store, contract: Contract, known: list[Finding], *, cover_: bool, live_: bool, strict: bool
+) -> list[Finding]:
+    """Compare a contract with a database, and return what is not known yet."""
+    found = cover(store, contract, strict=strict) if cover_ else []
+    if live_:
+        broken = [*live(store, contract), *Archive(store, contract, actor="").findings()]
+        found += [one for one in broken if one not in (*known, *found)]  # Both report what does not fit.
+    return found
 
 
 def _unset(contract: Contract) -> list[Finding]:

@@ -132,7 +132,7 @@ def vacuum(
 ) -> CommandResult:
     """Prune finished work by the age of its end.
 
-    In audited batches, whatever the flags say. A state without a threshold is not touched. Available and claimed work
+    In audited batches, regardless of the flags. A state without a threshold is not touched. Available and claimed work
     always stays, expired claims too.
     """
     given = {"completed_age_hours": completed_age_hours, "abandoned_age_hours": abandoned_age_hours}

@@ -1,4 +1,4 @@
-"""Asking back before something that a user may not have meant: on a terminal, and by an option elsewhere."""
+"""Confirmation of what a user may not have meant: by a question on a terminal, and by an option elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.markup import escape
 from wane._cli.output import print_line
 
 NOTHING_DONE = 4
-"""The exit code of a command that did nothing of what it was asked for, and did not fail."""
+"""The exit code of a command that changed nothing although it did not fail."""
 
 
 def confirm(question: str, *, yes: bool) -> bool:

@@ -93,7 +93,7 @@ def walk_through(folder: Path, rows: int, *, archive: bool) -> None:
     _heading("The trail", f"$ wane audit list --limit {_TRAIL} -c {built.contract}")
     print_trail(walk.trail(built, _TRAIL))
 
-    _heading("What stayed, and why", "Rows that look due and are not. A nightly DELETE would take most of them.")
+    _heading("What stayed, and why", "Rows that seem due and are not. A nightly DELETE would take most of them.")
     stayed = walk.stayed(built)
     _traps(stayed)
 
@@ -123,7 +123,7 @@ def _archive(built: walk.Built) -> walk.Archived | None:
     contract, table_ = f"-c {built.contract}", walk.ARCHIVED
     headings = {
         "run": (
-            "Move what must be kept to the archive, on Spark: copied, proven, then evicted",
+            "Move what must be retained to the archive, on Spark: copied, proven, then evicted",
             f"$ wane archive run --fast {contract}",
         ),
         "query": (

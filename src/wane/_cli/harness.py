@@ -210,7 +210,7 @@ class Call:
         return self.log_format is LogFormat.JSON
 
     def _configure_logging(self) -> None:
-        """Write log lines if asked for, and with --json; without either, failures are in the printed result, once."""
+        """Write log lines if requested, and with --json; without either, failures are in the printed result, once."""
         wanted = self.log_level is not None or self.log_format is not None or self.as_json or self.services.daemon
         self._logging = self.services.logs and wanted
         if self._logging:

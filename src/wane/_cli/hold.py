@@ -16,7 +16,7 @@ from wane._contract.names import TableName
 from wane._formats import time_text
 from wane._ledger import Hold
 
-app = typer.Typer(help="Orders that rows stay, whatever the rules say.", no_args_is_help=True)
+app = typer.Typer(help="Retain rows regardless of the rules.", no_args_is_help=True)
 
 
 @command(app, "add")

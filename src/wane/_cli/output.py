@@ -29,7 +29,7 @@ _UNFOLDED = 10_000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that reads the environment anew, so that tests and pipes get what they ask for."""
+    """Return a console that reads the environment anew, so that tests and pipes get the console that they need."""
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(

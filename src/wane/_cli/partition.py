@@ -125,7 +125,7 @@ def partition_retire(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Show what would leave, and what stays and why, whatever the flags say; change nothing."
+            "--dry-run", help="Show what would leave, and what stays and why, regardless of the flags; change nothing."
         ),
     ] = False,
     fast: FastOption = False,

@@ -48,7 +48,9 @@ def prune(
     yes: Annotated[
         bool,
         typer.Option(
-            "--yes", "-y", help="Do not ask back where it takes rows that the contract retains, or a large share."
+            "--yes",
+            "-y",
+            help="Do not ask for confirmation where it takes rows that the contract retains, or a large share.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -56,7 +58,7 @@ def prune(
         typer.Option("--dry-run", help="Show what would leave, the statements and their query plans; take nothing."),
     ] = False,
 ) -> CommandResult:
-    """Take rows now, in one audited transaction, whatever the flags say.
+    """Take rows now, in one audited transaction, regardless of the flags.
 
     `wane prune channel_inbox.failed` goes by a rule; `wane prune channel_inbox --state failed --older-than 7d` by a
     cutoff of your own, with the contract's guards.
@@ -127,7 +129,7 @@ def _print_preview(preview: Step, limit: int, doubts: Sequence[str]) -> None:
         live = ", live ones too" if follower in preview.live_followers else ""
         out.print(f"with them {counted(count, 'row')} of {escape(follower)}{live}")
     for why in doubts:
-        print_line(f"[yellow]it would ask back:[/] {escape(why)}")
+        print_line(f"[yellow]it would ask for confirmation:[/] {escape(why)}")
     print_statements(preview)
 
 
@@ -186,7 +188,7 @@ def apply(
     """Take what a plan says, and no more; stop if reality departs from it."""
     contract, made = call.load(), read_plan(file)
     done = call.open(contract).apply(made, pace=FAST if fast else None, stop=call.stop.event)
-    # A plan that the flags stopped in part was not carried out, although it was asked for.
+    # A plan that the flags stopped in part was not carried out, although that was requested.
     return _sweep_result(done, failed=done.failed or any(rule.outcome is Outcome.OFF for rule in done.rules))
 
 

@@ -154,10 +154,10 @@ def dead_list(
 def _print_letters(found: Sequence[DeadLetter]) -> None:
     print_fitting(
         [partial(_letter_cells, letter) for letter in found],
-        (("number", "message", "kind", "deliveries", "dead since", "said", "resolved"), "seconds"),
-        (("number", "message", "kind", "dead since", "said", "resolved"), "minutes"),
-        (("number", "message", "kind", "dead since", "said"), "days"),
-        (("number", "message", "said"), "days"),
+        (("number", "message", "kind", "deliveries", "dead since", "reason", "resolved"), "seconds"),
+        (("number", "message", "kind", "dead since", "reason", "resolved"), "minutes"),
+        (("number", "message", "kind", "dead since", "reason"), "days"),
+        (("number", "message", "reason"), "days"),
         right=("number",),
     )
 
@@ -260,6 +260,6 @@ def _letter_cells(letter: DeadLetter, timespec: str) -> dict[str, str]:
         "kind": escape(letter.message.kind),
         "deliveries": str(letter.final_delivery_count),
         "dead since": time_text(letter.moved_at, timespec),
-        "said": escape(letter.release_reason or ""),
+        "reason": escape(letter.release_reason or ""),
         "resolved": escape(f"by {letter.resolved_by}" if letter.resolved_by else ""),
     }

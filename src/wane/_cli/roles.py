@@ -23,7 +23,7 @@ def roles(
 ) -> CommandResult:
     """Show or set up the roles of a contract (PostgreSQL): who may sweep, who may read the archive. Safe to repeat."""
     if print_ == apply:
-        raise typer.BadParameter("say one of the two", param_hint="--print or --apply")
+        raise typer.BadParameter("use exactly one of the two", param_hint="--print or --apply")
     keeper = call.open(read_only=print_)
     plan = keeper.apply_roles() if apply else keeper.roles()
     enabled = keeper.contract.roles.enabled

@@ -152,8 +152,8 @@ def _print_status(found: Status) -> None:
     if found.executors:
         print_fitting(
             [partial(_executor_cells, one) for one in found.executors],
-            (("executor", "doing", "last beat", "since"), "seconds"),
-            (("executor", "doing", "last beat"), "seconds"),
+            (("executor", "doing", "last heartbeat", "since"), "seconds"),
+            (("executor", "doing", "last heartbeat"), "seconds"),
         )
     if all(one.silent for one in found.executors):
         console().print("no scheduler or worker is alive; start one with `wane run`")
@@ -184,7 +184,7 @@ def _executor_cells(one: ExecutorStatus, timespec: str) -> dict[str, str]:
     return {
         "executor": escape(one.heartbeat.executor),
         "doing": escape(one.heartbeat.doing),
-        "last beat": time_text(one.heartbeat.beat_at, timespec) + note,
+        "last heartbeat": time_text(one.heartbeat.beat_at, timespec) + note,
         "since": time_text(one.heartbeat.started_at, timespec),
     }
 

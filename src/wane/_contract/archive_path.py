@@ -17,8 +17,8 @@ OBJECT_STORES = ("s3", "gs", "az")
 """Schemes of object stores: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]{}*?\\^|\ud800-\udfff]|%[0-9A-Fa-f]{2}")
-"""Characters and escapes that Delta Lake or Spark misread or reject anywhere in a path. Of several paths with a wildcard
-character, Spark reads each several times, even if it is asked to take them literally."""
+"""Characters and escapes that Delta Lake or Spark misread or reject anywhere in a path. Of several paths with a
+wildcard character, Spark reads each several times, even if it is asked to take them literally."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 _PART = re.compile(r"[A-Za-z0-9_.=-]+")
 """What a part of a prefix consists of: characters that need no escape in a URL."""

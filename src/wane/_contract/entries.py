@@ -345,7 +345,9 @@ class SchedulerEntry(Entry):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.every is None) == (self.cron is None):
-            raise Refused("a scheduler says one of every, cron", 'for example every = "5m", or cron = "15 3 * * *"')
+            raise Refused(
+                "a scheduler needs exactly one of every, cron", 'for example every = "5m", or cron = "15 3 * * *"'
+            )
         if self.zone is not None and self.cron is None and self.within is None:
             raise Refused("an interval has no zone", "remove `zone`, or set when: `cron` or `within`")
         return self
@@ -443,7 +445,7 @@ class RuleTimeEntry(EncodingEntry):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if sum(value is not None for value in (self.column, self.first, self.latest)) != 1:
-            raise Refused("a time says one of column, first, latest", 'for example { column = "created_at" }')
+            raise Refused("a time needs exactly one of column, first, latest", 'for example { column = "created_at" }')
         if len(self.unit) > 1 and self.column is None:
             raise Refused("several columns share one unit", "name one unit that all of them are in")
         others = [name for name in ("child", "parent") if getattr(self, name) is not None]
@@ -786,7 +788,7 @@ class ArchiveTableEntry(Entry):
             raise Refused("tables of the same database are not renamed apart", "remove `renamed`")
         twice = [one for one in self.renamed.values() if list(self.renamed.values()).count(one) > 1]
         if twice:
-            raise Refused(f"`renamed` says twice what was {twice[0]}", "a column has one name")
+            raise Refused(f"`renamed` names two columns that were {twice[0]}", "a column has one name")
         if self.absent == "erase" and self.tier == "database":
             raise Refused("rows are not copied before they move within the database", "remove `absent`")
         return self

@@ -92,7 +92,7 @@ class _Lint:
             if table is None:
                 if complete:  # Otherwise the table may be missing because of its own mistakes.
                     fix = did_you_mean(str(one.table), map(str, self.ruled)) or "add the table with its rules"
-                    message = f"no rules say which rows of {one.table} may leave"
+                    message = f"no rule selects rows of {one.table}"
                     mistakes.error(path, "partition-without-rules", message, fix)
                 continue
             for rule in table.rules:
@@ -311,7 +311,7 @@ class _Lint:
             mistakes.error(
                 path,
                 "no-archive",
-                "the archive does not say how long it keeps these rows",
+                "the archive has no window for these rows",
                 f'add `[archive.{table.name}]` with `keep = "forever"` or a duration',
             )
         elif isinstance(rule.bound, Age | Orphans) and not isinstance(keep, Forever) and keep <= rule.bound.keep:

@@ -379,7 +379,7 @@ class _RuleReader:
         if self.entry.time is not None:
             self._error("by", "wrong-pair", "the newest rows are found by a time or by a key", "remove `by` or `time`")
         if by in per:
-            message = f"all rows of one scope have the same {by}, which cannot say which of them are newest"
+            message = f"all rows of one scope have the same {by}, which does not order them by age"
             self._error("by", "wrong-pair", message, "name another column of the key")
         return Cap(None, most, per, by)
 

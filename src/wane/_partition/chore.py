@@ -24,11 +24,11 @@ class PartitionChore:
         """Maintain each table; one that fails does not affect the others."""
         if store.kind != "postgres" or not self._contract.partitions:
             return
-        from wane._partition.upkeep import keep_table
+        from wane._partition.maintenance import maintain_table
 
         for settings in self._contract.partitions:
             try:
-                keep_table(store, self._contract, settings, actor=holder, listener=self._listener)
+                maintain_table(store, self._contract, settings, actor=holder, listener=self._listener)
             except (PartitionBusy, LeaseLost):
                 continue  # Another process holds the lease.
             except WaneError as problem:

@@ -89,7 +89,7 @@ def _require(plan: PartitionPlan, *, accept: bool) -> None:
         codes = ", ".join(dict.fromkeys(one.code for one in plan.all_breaks))
         raise PartitionError(
             f"converting {plan.table} would break statements of the application: {codes}",
-            f"read `wane partition plan {plan.table}`, mend the application, then add --accept",
+            f"read `wane partition plan {plan.table}`, fix the application, then add --accept",
         )
 
 

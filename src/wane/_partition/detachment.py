@@ -17,7 +17,7 @@ from wane._partition.journal import PartitionJournal, Retirement
 from wane._partition.model import Retiring
 from wane._partition.quarantine import GONE, Quarantine
 from wane._partition.records import MAX, Leaf
-from wane._partition.retirement import Leaving
+from wane._partition.retiring_table import RetiringTable
 from wane._partition.sql_cover import is_cover
 from wane._partition.sql_ddl import qualified_name
 from wane._partition.sql_retire import Weight, is_below, own_name, paths_of, quarantine_name
@@ -31,7 +31,7 @@ from wane.events import RowsPruned
 class Detachment:
     """Detaches months of one table."""
 
-    leaving: Leaving
+    leaving: RetiringTable
 
     def begin(self, leaf: Leaf) -> Retiring:
         """Detach a month that was found to be due, and return its outcome."""
@@ -258,6 +258,6 @@ class Detachment:
         return dict(counts)
 
 
-def _leaf(leaving: Leaving, begun: Retirement) -> Leaf:
+def _leaf(leaving: RetiringTable, begun: Retirement) -> Leaf:
     """Build the leaf of the month as the table had it."""
     return Leaf(leaving.anatomy.schema, begun.partition, begun.range, pending=False, rows_estimate=None)

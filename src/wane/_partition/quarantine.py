@@ -14,7 +14,7 @@ from wane._partition.anatomy import Anatomy, quote
 from wane._partition.journal import PartitionJournal, Retirement
 from wane._partition.model import Retiring
 from wane._partition.records import Range
-from wane._partition.retirement import Leaving
+from wane._partition.retiring_table import RetiringTable
 from wane._partition.sql_retire import paths_of
 from wane._prune.sql_outbox import write_event
 from wane.errors import PartitionError
@@ -28,7 +28,7 @@ GONE = "another process detached or dropped it"
 class Quarantine:
     """Months of one table that were detached and wait to be dropped, moved or put back."""
 
-    leaving: Leaving
+    leaving: RetiringTable
 
     def months(self) -> list[Retirement]:
         """Return the months in quarantine, in the order in which they were detached."""
@@ -36,7 +36,7 @@ class Quarantine:
             return journal.retired(self.leaving.target.full, "quarantined")
 
     def reattach(self, partition: str) -> Retiring:
-        """Put a month back because a user asks for it; raise PartitionError if it is not in quarantine."""
+        """Put a month back because a user requests it; raise PartitionError if it is not in quarantine."""
         quarantined = self.months()
         found = [one for one in quarantined if one.partition == partition]
         if not found:

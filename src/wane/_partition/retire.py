@@ -18,7 +18,7 @@ from wane._partition.detachment import Detachment
 from wane._partition.model import Retiring
 from wane._partition.quarantine import GONE, Quarantine
 from wane._partition.records import MAX, MIN, Leaf
-from wane._partition.retirement import Leaving
+from wane._partition.retiring_table import RetiringTable
 from wane._partition.sql_cover import is_cover
 from wane._partition.sql_ddl import qualified_name
 from wane._partition.table import PartitionTarget
@@ -46,20 +46,20 @@ class Retirer:
         closed = leaving.closed()
         off = [Retiring(leaving.name, "", "off", {}, closed)] if closed else []
         if dry_run:
-            return _Months(Leaving.of(self.work, target, None), self.archiving).preview() + off
+            return _Months(RetiringTable.of(self.work, target, None), self.archiving).preview() + off
         if closed:
             return off
         with self.work.leased(target) as lease:
             # A follower's partition that was detached and not moved yet still has its foreign key, which the rules do
             # not name: they would be refused.
             Detachment(replace(leaving, lease=lease)).settle()
-            return _Months(Leaving.of(self.work, target, lease), self.archiving).run()
+            return _Months(RetiringTable.of(self.work, target, lease), self.archiving).run()
 
     def reattach(self, target: PartitionTarget, partition: str) -> Retiring:
         """Put a partition that is in quarantine back, with what was taken along."""
         self._unbound(target)
         with self.work.leased(target) as lease:
-            return Quarantine(Leaving.of(self.work, target, lease)).reattach(partition)
+            return Quarantine(RetiringTable.of(self.work, target, lease)).reattach(partition)
 
     def reattach_all(self, target: PartitionTarget) -> list[Retiring]:
         """Put everything back that is in quarantine, the most recently detached first."""
@@ -67,17 +67,17 @@ class Retirer:
             quarantined = journal.retired(target.full, "quarantined")
         return [self.reattach(target, one.partition) for one in reversed(quarantined)]
 
-    def _unbound(self, target: PartitionTarget) -> Leaving:
+    def _unbound(self, target: PartitionTarget) -> RetiringTable:
         self.work.store.require_migrated()
         require_admin(self.work.store, self.work.contract)
-        return Leaving.unbound(self.work, target, None)
+        return RetiringTable.unbound(self.work, target, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Months:
     """The months of one table that are past their time."""
 
-    leaving: Leaving
+    leaving: RetiringTable
     archiving: Archiving | None
 
     def preview(self) -> list[Retiring]:

@@ -15,7 +15,7 @@ from wane._findings import pasted
 from wane._partition.journal import PartitionJournal
 from wane._partition.model import QuarantinedRow, RowPartition
 from wane._partition.records import Leaf
-from wane._partition.retirement import Leaving
+from wane._partition.retiring_table import RetiringTable
 from wane._partition.sql import partitions_of
 from wane._partition.sql_cover import is_cover
 from wane._partition.sql_ddl import qualified_name
@@ -66,7 +66,7 @@ def _read(store: Store, contract: Contract, settings: Partitioned, key: Mapping[
     try:
         target = target_of(store, contract, settings)
         work = PartitionWork(store, contract, steps, "", ignore_event, Pace.of(contract.sweep), threading.Event())
-        found = _Explained(Leaving.of(work, target, None))
+        found = _Explained(RetiringTable.of(work, target, None))
         name = steps.partition_of(target.info, key)
         return None if name is None else found.explain(name)
     finally:
@@ -77,7 +77,7 @@ def _read(store: Store, contract: Contract, settings: Partitioned, key: Mapping[
 class _Explained:
     """Explains partitions of one table."""
 
-    leaving: Leaving
+    leaving: RetiringTable
 
     def explain(self, name: str) -> RowPartition:
         leaving, a = self.leaving, self.leaving.anatomy

@@ -73,5 +73,5 @@ def _require_current(sweeper: Sweeper, plan: Plan, most_age: timedelta) -> None:
         raise PlanError(f"the plan is {age.total_seconds() / 3600:.0f} hours old", "plan again")
     if plan.problems:
         raise PlanError(
-            "the plan has rules that do not fit the database", "mend them (`wane check --cover`), then plan again"
+            "the plan has rules that do not fit the database", "fix them (`wane check --cover`), then plan again"
         )

@@ -188,7 +188,8 @@ class Approver:
 
 
 def check_fuse(store: Store, contract: Contract, selection: Selection, now: datetime) -> tuple[Fuse, Approval | None]:
-    """Check whether a rule may be swept unattended; where the fuse stops it, an approval lets it take the approved plan.
+    """Check whether a rule may be swept unattended; where the fuse stops it, an approval lets it take the approved
+    plan.
 
     A rule that stays stopped is recorded, so that health reports it.
     """

@@ -22,7 +22,7 @@ from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Flag, Ledger, add_counts
 from wane._prune.dialects import row_taker
 from wane._prune.gates import append_only_gate, closed_gate
-from wane._prune.others import OtherUsers
+from wane._prune.other_users import OtherUsers
 from wane._prune.pace import Pace
 from wane._prune.pacing import RETRY_SECONDS, Closed, Pacing
 from wane._rules.selection import Selection

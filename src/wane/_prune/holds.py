@@ -1,4 +1,4 @@
-"""Holds: an order that a row, or a whole table, is retained, whatever the rules say."""
+"""Holds: an order that a row, or a whole table, is retained, regardless of the rules."""
 
 from __future__ import annotations
 

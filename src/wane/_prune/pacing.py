@@ -1,7 +1,8 @@
 """Batch after batch: how large each is, how long to pause after it, when to stop, and what follows if it fails because
 others hold locks or because it took too long.
 
-Everything that changes rows in bulk works so: sweeps, evictions, restores, and what partitions take along, copy or merge.
+Everything that changes rows in bulk works so: sweeps, evictions, restores, and what partitions take along, copy or
+merge.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from wane._db import Store
-from wane._prune.others import OtherUsers
+from wane._prune.other_users import OtherUsers
 from wane._prune.pace import BatchCosts, Pace
 from wane._prune.sql_activity import activity_of
 from wane.errors import Locked, TimedOut, WaneError

@@ -106,7 +106,7 @@ def write_event(
         store.located.clear()
         raise StoreError(
             f"the event {name} cannot be written to {outbox.table}: {problem}",
-            "mend `outbox` under [events]; until then nothing that emits an event is done",
+            "fix `outbox` under [events]; until then nothing that emits an event is done",
         ) from problem
 
 

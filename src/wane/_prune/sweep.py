@@ -34,7 +34,7 @@ from wane._prune.batches import Batches, pass_gates
 from wane._prune.binding import Bindings
 from wane._prune.fuse import PROBE_SECONDS
 from wane._prune.gates import closed_gate
-from wane._prune.others import OtherUsers
+from wane._prune.other_users import OtherUsers
 from wane._prune.pace import Pace
 from wane._prune.pacing import STOPPED, Closed, Stopped
 from wane._prune.planning import action_name

@@ -94,7 +94,8 @@ class Rows:
     """Writes conditions about rows: which are due, held, referred to, and which follow others."""
 
     def __init__(self, dialect: Dialect, *, holds: bool, by_table: bool = False) -> None:
-        """Prepare the conditions; `holds`: whether they spare held rows; `by_table`: a table with any held row is spared.
+        """Prepare the conditions; `holds`: whether they spare held rows; `by_table`: a table with any held row is
+        spared.
 
         Without Wane's own tables there are no holds to read.
         """

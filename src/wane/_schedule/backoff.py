@@ -23,7 +23,7 @@ class Backoff:
         self._failures = 0
 
     def failed(self) -> None:
-        """Wait before a retry, unless asked to stop."""
+        """Wait before a retry, unless a stop is requested."""
         self._stop.wait(self.pause_seconds())
 
     def pause_seconds(self) -> float:

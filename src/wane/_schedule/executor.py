@@ -30,7 +30,7 @@ class Executor:
         self._beaten = float("-inf")
 
     def heartbeat(self, store: Store, doing: str | None = None) -> None:
-        """Record a heartbeat, if what the executor does has changed or the last beat was long ago."""
+        """Record a heartbeat, if what the executor does has changed or the last heartbeat was long ago."""
         now = time.monotonic()
         if doing in (None, self.doing) and now - self._beaten < HEARTBEAT_SECONDS:
             return

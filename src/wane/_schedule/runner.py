@@ -1,4 +1,4 @@
-"""The runner: schedulers and workers in one process, each on connections of its own, until it is asked to stop.
+"""The runner: schedulers and workers in one process, each on connections of its own, until a stop is requested.
 
 A pass that fails is reported and retried after a pause; it never ends the loop. Any number of runners on any number of
 machines may share one database.
@@ -107,7 +107,7 @@ class Runner:
         self._outage = Outage(self.listener)
 
     def run(self) -> Ran:
-        """Work until asked to stop, or until `max_runs` is reached.
+        """Work until a stop is requested, or until `max_runs` is reached.
 
         Raise NotInForce if another contract is in force.
         """

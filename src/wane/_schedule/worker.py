@@ -46,7 +46,7 @@ class Worked(StrEnum):
     DONE = "done"
     FAILED = "failed"
     STOPPED = "stopped"
-    """It was asked to stop; another worker continues."""
+    """A stop was requested; another worker continues."""
 
 
 class Cold(Protocol):
@@ -62,7 +62,7 @@ class Cold(Protocol):
         fence: Callable[[Transaction], None],
         stop: threading.Event,
     ) -> list[SweptRule]:
-        """Do what is due, under the fence, until asked to stop."""
+        """Do what is due, under the fence, until a stop is requested."""
 
 
 @dataclass(slots=True)

@@ -258,7 +258,7 @@ class HotSource(DataSource):
 
 @dataclass(frozen=True)
 class _HotRequest:
-    """What the options of `wane_hot` ask for."""
+    """What the options of `wane_hot` request."""
 
     contract: str
     table: str

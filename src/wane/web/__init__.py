@@ -34,7 +34,7 @@ def console(
     """Return the console and the API as an ASGI application, to be served alone or mounted into another.
 
     Without `authentication` it only reads. `host_names` are those that requests may be for; "*" allows all, where a
-    proxy in front checks them. A `proxy` (`wane.web.TrustedProxy`) may name who asks; the server must not rewrite the
+    proxy in front checks them. A `proxy` (`wane.web.TrustedProxy`) may name the user; the server must not rewrite the
     addresses of clients itself. It needs the libraries of `wane[web]`.
     """
     from wane._contract.load import load_contract

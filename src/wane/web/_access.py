@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: tokens with roles, checked in the database with every request.
+"""Callers, and what they may do: tokens with roles, checked in the database with every request.
 
 A browser sends its token in a cookie that scripts cannot read; programs send it as `Authorization: Bearer`. A form is
 accepted only with a value that is derived from the token, so that no other site can submit it.
@@ -45,7 +45,7 @@ class AccessRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One who asks: the name for the audit trail, the role, and what forms must contain."""
+    """A caller: the name for the audit trail, the role, and what forms must contain."""
 
     name: str
     role: AccessRole
@@ -58,7 +58,7 @@ class Identity:
 
 
 ANONYMOUS = Identity("anonymous", AccessRole.VIEWER)
-"""One who asks where no authentication is configured: may read, and nothing else."""
+"""The caller where no authentication is configured: may read, and nothing else."""
 
 
 def create_token(

@@ -1,4 +1,4 @@
-"""What the API and the forms of the console change: each function makes one call on the keeper of the one who asks.
+"""What the API and the forms of the console change: each function makes one call on the keeper of the caller.
 
 What takes rows, or lets sweeps take them, is confirmed by the table's name, and recorded with the actor.
 """

@@ -132,7 +132,7 @@ class Web:
         for page in PAGES:
             yield Route(page.path, partial(self._checked, page.role, partial(self._page, page)), methods=["GET"])
 
-    # Who asks
+    # Callers
 
     async def _checked(
         self, role: AccessRole, answer: Callable[[Request, Identity], Any], request: Request

@@ -29,7 +29,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class WebCall:
-    """What was asked, and by whom."""
+    """A request, and who made it."""
 
     identity: Identity
     query: Mapping[str, str] = field(default_factory=dict)
@@ -42,11 +42,11 @@ class WebCall:
 
     @property
     def actor(self) -> str:
-        """Return the name under which the audit trail records what the one who asks does."""
+        """Return the name under which the audit trail records what the caller does."""
         return f"{self.identity.name} (web)"
 
     def as_actor(self, keeper: Keeper) -> Keeper:
-        """Return a keeper whose actions the audit trail records under the name of the one who asks."""
+        """Return a keeper whose actions the audit trail records under the name of the caller."""
         return Keeper(keeper.contract, keeper.store, actor=self.actor)
 
     def text(self, name: str) -> str | None:
@@ -116,7 +116,7 @@ def parse_key_columns(text: str, key: Sequence[str] = ()) -> Mapping[str, str]:
 
 
 def require_confirmed(call: WebCall, table: str | None) -> None:
-    """Raise unless the one who asks typed the table's name."""
+    """Raise unless the caller typed the table's name."""
     wanted = ALL if table is None else table
     if call.text("confirm") != wanted:
         raise WrongArgument(f"this is confirmed by {wanted!r}", f"give `confirm` as {wanted!r}")

@@ -26,7 +26,7 @@ def path_text(text: object) -> str:
 
 
 def inputs_text(inputs: Mapping[str, Any]) -> str:
-    """Write what a restore was asked for: its keys by their columns, or its condition, month or sweep."""
+    """Format what a restore selects: its keys by their columns, or its condition, month or sweep."""
     if keys := inputs.get("keys") or ([inputs["key"]] if "key" in inputs else []):
         return "; ".join(", ".join(f"{name} = {value}" for name, value in key.items()) for key in keys)
     chosen = [f"{name} {inputs[name]}" for name in ("where", "month", "sweep", "restore") if name in inputs]

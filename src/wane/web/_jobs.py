@@ -27,7 +27,7 @@ _MOST_REMEMBERED = 20
 _FRESH_SECONDS = 60.0
 """How long the same question gets the same answer."""
 _ABANDONED_SECONDS = 60.0
-"""A query that no client has asked for in this time is stopped."""
+"""A query whose result no client has requested in this time is stopped."""
 _LONGEST_SECONDS = 600.0
 """A query that takes longer is stopped."""
 
@@ -46,7 +46,7 @@ Work = Callable[[Keeper, "ArchiveJob"], Any]
 
 @dataclass(slots=True)
 class ArchiveJob:
-    """One piece of work: what was asked, by whom, how far it is, and what it found."""
+    """One piece of work: the request, its caller, the progress, and the result."""
 
     id: str
     kind: str
@@ -55,7 +55,7 @@ class ArchiveJob:
     actor: str
     created_at: datetime
     bounded: bool
-    """Whether it is stopped when it takes too long, or no client asks for it any more."""
+    """Whether it is stopped when it takes too long, or no client requests it any more."""
     state: JobState = JobState.WAITING
     seconds: float | None = None
     result: Any = None
@@ -112,7 +112,7 @@ class ArchiveJobs:
     def begin(
         self, kind: str, table: str, inputs: Mapping[str, Any], actor: str, now: datetime, work: Work, *, bounded: bool
     ) -> ArchiveJob:
-        """Begin a job; one that asks what an unfinished or fresh one asks is that one, if it only reads."""
+        """Begin a job, or return the unfinished or fresh one of the same request, if it only reads."""
         with self._turn:
             same = next((one for one in self._jobs.values() if bounded and _answers(one, kind, table, inputs)), None)
             if same is not None:
@@ -128,7 +128,7 @@ class ArchiveJobs:
         return job
 
     def find(self, number: str) -> ArchiveJob:
-        """Return a job, which counts as asked for; refuse a number that is unknown."""
+        """Return a job, and record that a client requested it; refuse a number that is unknown."""
         with self._turn:
             job = self._jobs.get(number)
         if job is None:

@@ -25,7 +25,7 @@ _EVERYONE, _GROUP = "*", "@"
 
 
 class TrustedProxy:
-    """The addresses of a proxy, and the header in which it names who asks.
+    """The addresses of a proxy, and the header in which it names the user.
 
     `grants` maps users, groups as "@group", and "*" for everyone, to roles; the highest one counts. Without
     `user_header` it only reports clients' addresses and whether they use TLS.
@@ -69,7 +69,7 @@ class TrustedProxy:
         }
 
     def identify(self, scope: Scope) -> Identity | None:
-        """Return who asks, as the proxy says; None if it says nothing. Refuse what another peer says."""
+        """Return the user that the proxy names; None if it names none. Refuse the headers of other peers."""
         names = [] if self._user is None else _values(scope, self._user)
         groups = [] if self._groups is None else _values(scope, self._groups)
         if not names and not groups:

@@ -17,7 +17,7 @@ KINDS = (PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES)
 SETTLED = ("handled", "ignored")
 """The statuses that are pruned by default."""
 NEVER = ("failed", "dead")
-"""The statuses that wait for an operator and are never pruned, whatever a contract says."""
+"""The statuses that wait for an operator and are never pruned, regardless of the contract."""
 MOST_PRUNED = 1_000
 """The most events, or orphan deliveries, that one call prunes."""
 

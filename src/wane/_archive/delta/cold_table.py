@@ -84,8 +84,8 @@ def _log_files(log: ColdPath) -> object:
 def _configuration(shape: Shape, texts: Collection[str]) -> dict[str, str]:
     """Return the properties of a table of these columns: of which ones the log has minima and maxima.
 
-    delta-rs reads those of no others, and a program of Delta Lake that rewrites files writes those of no others: none of
-    texts, but for those that the contract asks for.
+    delta-rs reads those of no others, and a program of Delta Lake that rewrites files writes those of no others: none
+    of texts, but for those that the contract asks for.
     """
     logged = [name for name, kind in shape if kind in _LOGGED or (kind == "string" and name in texts)]
     quoted = ("`" + name.replace("`", "``") + "`" for name in logged)

@@ -1,9 +1,9 @@
 """What becomes of a table's archive when the table's columns change.
 
 A column that was dropped stays in the archive, and later rows are NULL there; a column that was added is added; one
-that was renamed is both, unless the contract says so (`wane._archive.rows.names`). A column whose type changed has the wider
-of both types, if one holds every value of the other: files stay as they were written, and every reader casts while it
-reads (`wider`). Any other change of a type is refused, because no column could hold both.
+that was renamed is both, unless the contract says so (`wane._archive.rows.names`). A column whose type changed has the
+wider of both types, if one holds every value of the other: files stay as they were written, and every reader casts
+while it reads (`wider`). Any other change of a type is refused, because no column could hold both.
 """
 
 from __future__ import annotations

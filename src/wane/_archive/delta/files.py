@@ -73,7 +73,8 @@ def listing(table: DeltaTable) -> list[ColdFile]:
 
 
 def logged_edges(table: DeltaTable, names: Collection[str]) -> dict[str, dict[str, tuple[Any, Any]]]:
-    """Return, by the path of each file, the minima and maxima of columns that the log has; wider than the truth at most.
+    """Return, by the path of each file, the minima and maxima of columns that the log has; wider than the truth at
+    most.
 
     A column by which the table is partitioned has its value as both.
     """

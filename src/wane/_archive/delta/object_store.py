@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 _VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR_HOST")
-"""Prefixes of the variables that say where an object store is and who asks."""
+"""Prefixes of the variables that say where an object store is, and the credentials."""
 _ATTEMPTS = 5
 _RETRIES = {"max_retries": str(_ATTEMPTS), "retry_timeout": "60s"}
 _CONNECT_SECONDS = 10

@@ -162,7 +162,7 @@ def _copies(
 
 
 class ArchivedRows:
-    """Rows that are in the archive, for callers that place a hold on one."""
+    """Rows that are in the archive, for callers that hold one."""
 
     def __init__(self, store: Store, contract: Contract, tables: Callable[[], Iterable[ColdTable]]) -> None:
         """Set up the search. `tables` finds the archive's tables; it is not called before a row is searched there."""

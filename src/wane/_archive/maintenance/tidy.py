@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 LEAST = timedelta(hours=1)
-"""No file is removed that was part of the archive more recently, whatever the contract says: a reader may still use
+"""No file is removed that was part of the archive more recently, regardless of the contract: a reader may still use
 it."""
 _OURS = re.compile(
     rf"{MONTH}=\d{{4}}-\d\d/((?P<kind>sweep|expire|compact)-(?P<number>\d{{10}})-[0-9a-f-]+|part-[0-9a-zA-Z.-]+)\.parquet"

@@ -33,7 +33,8 @@ from wane.events import ArchiveMaintained, hard_deleted
 
 
 class Upkeep:
-    """Maintains the archive of one contract; `reading`, as a dry run does, it writes nothing and waits for no writer."""
+    """Maintains the archive of one contract; `reading`, as a dry run does, it writes nothing and waits for no
+    writer."""
 
     def __init__(self, context: ArchiveContext, *, reading: bool = False) -> None:
         self.context = context

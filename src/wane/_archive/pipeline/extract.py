@@ -35,7 +35,7 @@ GROUP_BYTES = 32 * 1024 * 1024
 """A row group is written when it reaches this number of rows or bytes, which a task holds in memory for each month it
 writes."""
 _FIX = (
-    "an infinite or impossible timestamp, a NaN, or a value of another type than its column says: mend the row, hold it"
+    "an infinite or impossible timestamp, a NaN, or a value of another type than its column says: fix the row, hold it"
 )
 MOST_FOLLOWERS = 50_000
 """A row leaves with its followers in one transaction, which must not be unbounded."""
@@ -265,7 +265,7 @@ class _File:
         return {**self._answer, "bytes": self._path.stat().st_size, "statistics": written}
 
     def close(self) -> None:
-        """Close a file that was not finished. Whatever kept it from being finished is the error to report."""
+        """Close a file that was not finished. The reason is the error to report."""
         if not self._sink.closed:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()

@@ -269,7 +269,7 @@ class TableSweep:
                 self._advance(sweep)
 
     def _use_tables_of(self, sweep: Journaled) -> None:
-        """Switch to the tables of a sweep, whatever the contract says by now."""
+        """Switch to the tables of a sweep, regardless of the contract now in force."""
         if sweep.parts is None and len(sweep.columns) != len(self._names):
             raise ArchiveError(
                 f"sweep {sweep.id} of {sweep.table} is unfinished, and other tables leave with its rows by now",

@@ -1,7 +1,7 @@
 """Reading archived rows in a fixed order: with Arrow in this process if little has to be read, and else on Spark.
 
 Both read the same files, in the same order, and yield the same values, so that the result does not depend on which of
-them answered. Files that cannot hold a row that is asked for are read by neither.
+them answered. Files that cannot hold a row that is requested are read by neither.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST_SORTED_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of one table: which rows, which columns, at most how many, and the files that may hold them."""
+    """A query of one table: which rows, which columns, at most how many, and the files that may hold them."""
 
     folder: ColdPath
     kinds: Mapping[str, str]
@@ -105,7 +105,7 @@ def request(
 
 
 def _enough(files: Sequence[FileToRead], limit: int) -> Iterator[FileToRead]:
-    """Yield the first files, until they have as many rows as are asked for."""
+    """Yield the first files, until they have as many rows as are requested."""
     for file in files:
         if limit <= 0:
             return

@@ -59,7 +59,7 @@ def projected_shape(spark: SparkSession, table: str, projection: Sequence[Projec
             raise UnfitProjection(
                 "wrong-projection",
                 f"Spark refuses an expression of `select` for {table}: {one.expression}: {str(problem).splitlines()[0]}",
-                "mend the expression",
+                "correct the expression",
             ) from None
         if not is_kind(kind):
             raise UnfitProjection(
@@ -79,5 +79,5 @@ def failed_projection(table: str, problem: SparkError) -> WaneError:
         return problem
     return ArchiveError(
         f"the projection of {table} cannot be computed: {found[0]}",
-        "nothing left; mend the expression in `select`, for example by try_cast, or the row",
+        "nothing left; fix the expression in `select`, for example by try_cast, or the row",
     )

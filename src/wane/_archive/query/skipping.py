@@ -1,4 +1,4 @@
-"""Skipping files of the archive that cannot hold a row that is asked for.
+"""Skipping files of the archive that cannot hold a row that is requested.
 
 The archive's log has the partition of each file, and the least and greatest values of whole numbers, dates, times and
 chosen texts in it; the file's footer has those of its other columns. What is unknown is read: a file is skipped only if
@@ -55,7 +55,7 @@ class FileToRead:
 
 
 def kinds_of(table: DeltaTable) -> dict[str, str]:
-    """Return the kind of each column that can be asked for, in Spark's order."""
+    """Return the kind of each column that conditions can read, in Spark's order."""
     return {**dict(shape_of(table)), MONTH: "string"}
 
 

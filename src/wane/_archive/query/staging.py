@@ -118,7 +118,8 @@ def stage(
 
 
 def _of_sweeps(sweeps: Sequence[int], kinds: Mapping[str, str]) -> PlainCondition | None:
-    """Build a condition that rows of these sweeps meet, to find the files that can hold them; None if there are many."""
+    """Build a condition that rows of these sweeps meet, to find the files that can hold them; None if there are
+    many."""
     if len(sweeps) > _MOST_SWEEPS:
         return None
     return parse(f"{SWEEP} IN ({', '.join(f'{one:d}' for one in sweeps)})", kinds)

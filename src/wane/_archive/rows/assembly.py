@@ -23,7 +23,7 @@ _ESCAPED = '["\\\\\\x00-\\x1f]'
 _TIMESTAMPS = (-62_135_596_800_000_000, 253_402_214_400_000_000)
 _DAYS = (-719_162, 2_932_896)
 """From the year 1 to the end of the year 9999. What PostgreSQL calls infinite arrives outside of it."""
-_NOT_NUMBERS = pa.array(["NaN", "Infinity", "-Infinity"])
+_NOT_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 def key_texts(table: Any, made: KeyTexts) -> Any:
@@ -84,7 +84,7 @@ def can_be_stored(table: Any, shape: Shape, keys: Sequence[str]) -> bool:
 
 def _fits(column: Any, kind: str) -> bool:
     if kind.startswith("decimal"):
-        return not pc.any(pc.is_in(column, _NOT_NUMBERS)).as_py()
+        return not pc.any(pc.is_in(column, pa.array(_NOT_NUMBERS))).as_py()
     if kind == "date":
         return _within(pc.cast(column, pa.int32()), _DAYS)
     return not kind.startswith("timestamp") or _within(pc.cast(column, pa.int64()), _TIMESTAMPS)

@@ -55,7 +55,7 @@ class ColumnNames:
         return archived if found.lower() in RESERVED else found
 
     def requested(self, name: str, known: Collection[str]) -> str:
-        """Return the column of the archive that a name asks for; the name itself if there is none."""
+        """Return the column of the archive that a name means; the name itself if there is none."""
         archived = self.archived(name)
         return archived if archived in known and name not in RESERVED else name
 

@@ -171,8 +171,8 @@ class ArchiveRows:
         return [self._first(p, "<=", "ceiling", ceiling), self.walk.up_to(p, ceiling)]
 
     def _first(self, p: Parameters, sign: str, name: str, position: Sequence[object]) -> str:
-        """Write the condition on the first column of a position alone: SQLite uses one condition for each end of a range,
-        and a partial index only if that is on a column."""
+        """Write the condition on the first column of a position alone: SQLite uses one condition for each end of a
+        range, and a partial index only if that is on a column."""
         columns, mine = self.rows.position_columns(self.selection), self.rows.position(self.selection, "t")
         return self.rows.compare(columns[:1], mine[:1], sign, self.walk.bind(p, name, position)[:1])
 

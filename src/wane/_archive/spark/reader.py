@@ -315,15 +315,15 @@ def _sqlite(path: str, stack: ExitStack) -> Reader:
 
     if not Path(path).exists():
         raise StoreError(f"there is no database at {path}")
+    uri = f"file:{quote(path)}"
+    # Without site-packages, of which it needs nothing: it starts for every task.
     checking = subprocess.Popen(
-        [sys.executable, "-I", digests.__file__, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-I", "-S", digests.__file__, uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     stack.callback(_end, checking)
     _receive(checking)
     # No one can write now: a transaction that begins here sees the same snapshot as the other process.
-    reader = _Sqlite(
-        stack.enter_context(driver.connect(f"file:{quote(path)}?mode=ro", autocommit=True)), path, checking
-    )
+    reader = _Sqlite(stack.enter_context(driver.connect(f"{uri}?mode=ro", autocommit=True)), path, checking)
     with reader.reading():
         for statement in BEGIN_SQLITE:
             reader.execute(statement)

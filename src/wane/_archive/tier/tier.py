@@ -1,8 +1,8 @@
 """The archive inside the database: rows that a rule moved to `<schema>.<table>_<yyyymm>` expire, and come back.
 
 A batch is one transaction, in which rows leave one table, arrive in another or nowhere, and are recorded in the audit
-trail. So there is nothing to journal: after any crash, the next call continues with the rows that are left. Needs neither
-Spark nor any other library.
+trail. So there is nothing to journal: after any crash, the next call continues with the rows that are left. Needs
+neither Spark nor any other library.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class DatabaseTier(ArchiveWork):
 
 
 class ShelvedRows:
-    """Rows that are archived in the same database, for callers that place a hold on one."""
+    """Rows that are archived in the same database, for callers that hold one."""
 
     def __init__(self, store: Store, contract: Contract) -> None:
         self._store = store
@@ -320,17 +320,9 @@ class _TierRestore:
                 "restore with --protect 0",
             )
         chosen, taken, older = self._chosen()
-        for name, rows in chosen.items():
-            if most is not None and rows > most.get(name, 0):
-                raise PlanError(
-                    f"{rows:,} rows of {name} are chosen, and {most.get(name, 0):,} were shown", "plan it again"
-                )
+        self._require_planned(chosen, most)
         if taken.rows and on_conflict is OnConflict.REFUSE:
-            raise ArchiveError(
-                f"{taken.rows:,} rows are not restored: other rows have their keys in {self.selection.table.name}:"
-                f" {', '.join(taken.first)}",
-                "nothing was changed; --on-conflict skip leaves those rows as they are",
-            )
+            raise self._refusal(taken)
         staying = [(key, DIFFERENT) for key in taken.first] + [(key, OLDER) for key in older.first]
         stay = taken.rows + older.rows
         if dry_run or not any(chosen.values()):
@@ -351,15 +343,7 @@ class _TierRestore:
             run=f"restore-{uuid.uuid4().hex[:8]}",
         )
         batches = Batches(self.tier.store, self.tier.pace, audit, lambda one: one.now(), self.tier.stop, durable=True)
-        stopped = False
-        try:
-            for month in self.months:
-                self._month(batches, month, hold)
-        except Stopped:
-            stopped = True
-        if batches.audit.id is None:
-            with batches.open() as batch:
-                batch.record({self.name: 0})
+        stopped = self._move_back(batches, hold)
         restored = {**dict.fromkeys(chosen, 0), **batches.audit.counts}
         staying = [*self.unrestored, *staying]
         unrestored, left = stay + len(self.unrestored), chosen[self.name] - restored[self.name]
@@ -370,6 +354,33 @@ class _TierRestore:
         self.tier.listener(RowsRestored(self.name, number, None, restored, 0, 0, unrestored))
         shown = tuple(staying[:_SHOWN])
         return Restored(self.name, None, None, chosen, restored, 0, 0, unrestored, shown, until, stopped=stopped)
+
+    def _require_planned(self, chosen: Mapping[str, int], most: Mapping[str, int] | None) -> None:
+        for name, rows in chosen.items():
+            if most is not None and rows > most.get(name, 0):
+                raise PlanError(
+                    f"{rows:,} rows of {name} are chosen, and {most.get(name, 0):,} were shown", "plan it again"
+                )
+
+    def _refusal(self, taken: _Staying) -> ArchiveError:
+        return ArchiveError(
+            f"{taken.rows:,} rows are not restored: other rows have their keys in {self.selection.table.name}:"
+            f" {', '.join(taken.first)}",
+            "nothing was changed; --on-conflict skip leaves those rows as they are",
+        )
+
+    def _move_back(self, batches: Batches, hold: Hold | None) -> bool:
+        """Move the chosen rows month by month, under one audit row; return whether a stop ended it early."""
+        stopped = False
+        try:
+            for month in self.months:
+                self._month(batches, month, hold)
+        except Stopped:
+            stopped = True
+        if batches.audit.id is None:
+            with batches.open() as batch:
+                batch.record({self.name: 0})
+        return stopped
 
     def _tables(self) -> list[TableInfo]:
         with self.tier.store.snapshot() as transaction:

@@ -14,8 +14,8 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 # SQLite's whitespace is ASCII, and every character beyond ASCII belongs to a name: `\s` and `\w` would split
-# differently. A word is written by the ASCII characters that it cannot have, because compiling a range of all the others
-# takes milliseconds at every start.
+# differently. A word is written by the ASCII characters that it cannot have, because compiling a range of all the
+# others takes milliseconds at every start.
 _TOKEN = re.compile(
     r"""
       (?P<space>  [ \t\n\f\r]+ | --[^\n]* | /\*.*?(?:\*/|\Z) )

@@ -1,7 +1,7 @@
 """Digests of rows, computed inside SQLite: functions on a connection, and a process that has such a connection.
 
 The process exists because a task reads through ADBC, which brings a SQLite of its own: two of them on one file in one
-process release each other's locks. It imports nothing but the standard library: `python digests.py DATABASE`. It blocks
+process release each other's locks. It imports nothing but the standard library: `python digests.py URI`. It blocks
 writers until its caller has begun to read, so that both see the same state; then every line with a query (as JSON) is
 answered by a line with the row that it reads, or with {"error": …}; so is a beginning that fails.
 """
@@ -14,7 +14,6 @@ import sqlite3
 import struct
 import sys
 import time
-from urllib.parse import quote
 
 BUSY_SECONDS = 10.0
 READY, GO = "ready", "go"
@@ -60,9 +59,8 @@ class _Sums:
         return " ".join(map(str, self.sums[: self.halves]))
 
 
-def main(path: str) -> None:
+def main(uri: str) -> None:
     """Answer queries about one state of a database."""
-    uri = f"file:{quote(path)}"
     try:
         reading = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
         register(reading)

@@ -16,7 +16,7 @@ from wane._prune.pace import Pace
 from wane.events import Listener
 
 
-def keep_table(store: Store, contract: Contract, settings: Partitioned, *, actor: str, listener: Listener) -> None:
+def maintain_table(store: Store, contract: Contract, settings: Partitioned, *, actor: str, listener: Listener) -> None:
     """Maintain one table.
 
     Take back the bound of a conversion that was left half-way before it rejects rows, create months ahead, and retire

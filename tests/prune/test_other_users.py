@@ -20,7 +20,7 @@ from wane._db.sqlite.store import SqliteStore
 from wane._db.url import resolve_url
 from wane._ledger import AuditEntry
 from wane._prune.batches import Batches
-from wane._prune.others import OtherUsers
+from wane._prune.other_users import OtherUsers
 from wane._prune.pace import Pace
 from wane._prune.sql_activity import Activity, activity_of
 from wane.events import BatchTaken, Event
@@ -202,7 +202,7 @@ def test_pauses_are_short_by_themselves_and_long_beside_an_application(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
     monkeypatch.setattr("wane._prune.pace._QUIET_SECONDS", 1e-9)
-    monkeypatch.setattr("wane._prune.others._WINDOW_SECONDS", 1e-9)
+    monkeypatch.setattr("wane._prune.other_users._WINDOW_SECONDS", 1e-9)
     monkeypatch.setattr("wane._prune.pacing._PROBED_SECONDS", 1e9)
     create(database)
     fill(database, 80)

@@ -29,7 +29,7 @@ from wane._rules.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class RetiringTable:
     """One table, under a lease; without one, read-only."""
 
     work: PartitionWork
@@ -44,12 +44,12 @@ class Leaving:
     """The database's clock when this began: it decides what is due until the end, however long that takes."""
 
     @classmethod
-    def unbound(cls, work: PartitionWork, target: PartitionTarget, lease: Lease | None) -> Leaving:
+    def unbound(cls, work: PartitionWork, target: PartitionTarget, lease: Lease | None) -> RetiringTable:
         """Build this for a table without its rules; raise if it is not partitioned."""
         return cls(work, target, lease, work.anatomy(target), (), tuple(work.followers(target)), work.store.now())
 
     @classmethod
-    def of(cls, work: PartitionWork, target: PartitionTarget, lease: Lease | None) -> Leaving:
+    def of(cls, work: PartitionWork, target: PartitionTarget, lease: Lease | None) -> RetiringTable:
         """Build this for a table; raise if it is not partitioned, or its rules do not fit the database."""
         assert target.declared is not None
         kinds = (Prune, ToColdTier) if target.settings.then is Retired.MOVE else (Prune,)
