@@ -12,38 +12,28 @@ from pathlib import Path
 
 import pytest
 
+from archive import test_object_store as buckets
 from archive.cold import cold_keeper, events
 from archive.object_server import AzureServer, azure_server
 from archive.oracle import KINDS, live
 from archive.test_conservation import keeping
-from archive.test_object_store import (
-    test_a_bucket_that_vanished_is_no_empty_archive as test_a_container_that_vanished_is_no_empty_archive,
-)
-from archive.test_object_store import (
-    test_a_log_that_lost_its_newest_commit_is_written_back_in_a_bucket as test_a_log_that_lost_a_commit_is_written_back,
-)
-from archive.test_object_store import (
-    test_a_restore_that_was_killed_at_any_step_is_finished_in_a_bucket as test_a_restore_that_was_killed_is_finished,
-)
-from archive.test_object_store import (
-    test_a_sweep_that_was_killed_at_any_step_is_finished_in_a_bucket as test_a_sweep_that_was_killed_is_finished,
-)
-from archive.test_object_store import (
-    test_an_expiry_that_was_killed_at_any_step_is_finished_in_a_bucket as test_an_expiry_that_was_killed_is_finished,
-)
-from archive.test_object_store import (
-    test_an_object_that_was_written_by_half_is_never_proof as test_an_object_that_was_written_by_half_is_never_proof,
-)
-from archive.test_object_store import (
-    test_racing_writers_all_commit_and_each_once as test_racing_writers_all_commit_and_each_once,
-)
-from archive.test_object_store import url as url
 from servers import Database, SqliteDatabase
 from wane._archive.delta.object_store import azure_hosts
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
 
 AZURITE = os.environ.get("WANE_AZURITE") or shutil.which("azurite-blob")
+
+url = buckets.url
+test_racing_writers_all_commit_and_each_once = buckets.test_racing_writers_all_commit_and_each_once
+test_a_sweep_that_was_killed_is_finished = buckets.test_a_sweep_that_was_killed_at_any_step_is_finished_in_a_bucket
+test_an_expiry_that_was_killed_is_finished = buckets.test_an_expiry_that_was_killed_at_any_step_is_finished_in_a_bucket
+test_a_restore_that_was_killed_is_finished = buckets.test_a_restore_that_was_killed_at_any_step_is_finished_in_a_bucket
+test_a_container_that_vanished_is_no_empty_archive = buckets.test_a_bucket_that_vanished_is_no_empty_archive
+test_an_object_that_was_written_by_half_is_never_proof = buckets.test_an_object_that_was_written_by_half_is_never_proof
+test_a_log_that_lost_a_commit_is_written_back = (
+    buckets.test_a_log_that_lost_its_newest_commit_is_written_back_in_a_bucket
+)
 
 
 @pytest.fixture(scope="module")
