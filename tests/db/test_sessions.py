@@ -205,10 +205,15 @@ def test_a_connection_that_the_server_ends_because_of_a_pause_is_lost(store: Pos
     """A host may be so busy that the process gets no turn. What another attempt may not meet is reported as such."""
     if not store.run("SELECT 1 FROM pg_catalog.pg_settings WHERE name = %(name)s", {"name": setting}):
         pytest.skip(f"this server has no {setting}")
-    with pytest.raises(Unreachable, match="terminating connection due to"), store.transaction() as transaction:
-        transaction.execute("SELECT pg_catalog.set_config(%(name)s, '50ms', true)", {"name": setting})
-        time.sleep(0.5)
-        transaction.execute("SELECT 1", {})
+
+    def pause() -> None:
+        with store.transaction() as transaction:
+            transaction.execute("SELECT pg_catalog.set_config(%(name)s, '50ms', true)", {"name": setting})
+            time.sleep(0.5)
+            transaction.execute("SELECT 1", {})
+
+    with pytest.raises(Unreachable, match="terminating connection due to"):
+        pause()
     assert store.run("SELECT 1", {}) == [(1,)], "the next call connects again"
 
 
