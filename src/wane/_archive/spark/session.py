@@ -167,16 +167,12 @@ def _stop() -> None:
     """Stop the session that this process started, with its Java; the next one that is needed is started anew."""
     from pyspark import SparkContext
 
-    own, gateway = _idle.own, SparkContext._gateway
-    if own is None or gateway is None:
+    own = _idle.own
+    if own is None or SparkContext._gateway is None:
         return
-    process = gateway.proc
     with suppress(Exception):  # Java may have ended already.
         own.stop()
     _forget()
-    if process is not None:
-        process.stdin.close()  # Which ends it.
-        process.wait()
 
 
 def _java_has_ended() -> bool:
@@ -188,16 +184,19 @@ def _java_has_ended() -> bool:
 
 
 def _forget() -> None:
-    """Let the next session have a Java of its own, whatever PySpark still holds of one that has ended."""
+    """End Java, and let the next session have one of its own, whatever PySpark still holds of this one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     gateway = SparkContext._gateway
     _idle.own = SparkSession._instantiatedSession = None
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    if gateway is not None:
-        with suppress(Exception):
-            gateway.shutdown()
+    with suppress(Exception):
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()  # Which ends it.
+        process.wait()
 
 
 def _start(settings: SparkSettings) -> SparkSession:
