@@ -5,8 +5,10 @@ Run as a script, it serves until its input ends.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,9 +18,12 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+
+from wane._archive.delta.object_store import file_system
 
 FAULTS = "/faults"
 
@@ -73,10 +78,53 @@ class ObjectServer:
 
     def archived(self, url: str) -> list[dict[str, Any]]:
         """What anybody else sees who reads a table."""
-        options = {"aws_allow_http": "true"}
+        options = {"allow_http": "true"}
         if not DeltaTable.is_deltatable(url, options):
             return []
         return list(DeltaTable(url, storage_options=options).to_pyarrow_table().to_pylist())
+
+
+class AzureServer(ObjectServer):
+    """Azurite, Microsoft's emulator of Azure Blob Storage, and what the environment must say to reach it."""
+
+    ACCOUNT, KEY = "wanetest", base64.b64encode(b"key of a test").decode()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "AZURE_STORAGE_ACCOUNT_NAME": self.ACCOUNT,
+            "AZURE_STORAGE_ACCOUNT_KEY": self.KEY,
+            "AZURE_STORAGE_ENDPOINT": f"{self.address}/{self.ACCOUNT}",
+            # Azurite ignores where a list begins (`startFrom`), so that Delta Lake's client must skip names itself.
+            "AZURE_STORAGE_USE_EMULATOR": "true",
+            "AZURITE_BLOB_STORAGE_URL": self.address,
+        }
+
+    def bucket(self) -> str:
+        """Create a container; return its URL. The environment has to name the server."""
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        file_system("az").create_dir(name)
+        return f"az://{name}"
+
+
+@contextmanager
+def azure_server(program: str, folder: Path) -> Iterator[AzureServer]:
+    """Run Azurite, whose program is named, with an account of its own."""
+    words = ["--inMemoryPersistence", "--disableTelemetry", "--blobHost", "127.0.0.1", "--blobPort", "0", "--loose"]
+    with subprocess.Popen(
+        [program, *words, "--skipApiVersionCheck", "--silent"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "AZURITE_ACCOUNTS": f"{AzureServer.ACCOUNT}:{AzureServer.KEY}"},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            found = (re.search(r"successfully listens on (http://\S+)", line) for line in process.stdout)
+            yield AzureServer(next(one.group(1) for one in found if one is not None))
+        finally:
+            process.terminate()
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from wane._archive.journal import Journal
 from wane._archive.pipeline import evictors
 from wane._archive.pipeline.evict import Eviction
 from wane._archive.spark.executor import Progress, unseen
+from wane._prune.pace import FAST, Pace
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, Locked, Unreachable
 from wane.events import BatchTaken, SlowedDown, ignore_event
@@ -341,3 +342,17 @@ def test_a_pace_with_pauses_has_one_evictor(
     with cold_keeper(postgres_database, tmp_path, SEVERAL) as cold:
         [done] = cold.keeper.archive.run(pace=replace(PACE, duty=0.9)).rules
         assert done.evicted == {"event": ROWS}
+
+
+@pytest.mark.parametrize("evictors", [1, 2, 4, 8])
+@pytest.mark.parametrize("pace", [Pace(), Pace().when_idle, Pace(duty=0.5)], ids=["default", "idle", "half"])
+def test_evictors_that_shared_a_duty_would_take_no_more_rows_than_one(pace: Pace, evictors: int) -> None:
+    """Why a pace with pauses has one: a duty is used up by one connection, whichever part of it others would have."""
+    seconds, rows = pace.target_seconds, pace.first_batch
+
+    def rate(one: Pace) -> float:
+        return rows / (seconds + one.pause_seconds(seconds))
+
+    shared = replace(pace, duty=pace.duty / evictors)
+    assert evictors * rate(shared) == pytest.approx(rate(pace))
+    assert rate(pace) <= rate(FAST)

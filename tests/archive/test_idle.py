@@ -13,9 +13,11 @@ from archive.cold import cold_keeper, events, insert_events
 from archive.fleet import ships
 from archive.inline import InlineExecutor
 from servers import Database
+from wane._archive.query.condition import refused, spark_errors
 from wane._archive.spark import session as spark_session
 from wane._archive.spark.session import long_work, session, stopped_when_idle
 from wane._contract.settings import SparkSettings
+from wane.errors import SparkError
 
 HOUR = timedelta(hours=1)
 
@@ -45,6 +47,23 @@ def test_a_session_stops_when_it_is_idle_and_starts_anew() -> None:
     with stopped_when_idle(HOUR):
         pass
     assert _java().poll() is None
+
+
+@pytest.mark.on_spark
+@pytest.mark.sampled
+@pytest.mark.timeout(900)  # It starts Spark twice.
+def test_a_java_that_was_killed_is_reported_and_replaced() -> None:
+    """As when memory runs out: a process that runs for long must not need a restart."""
+    settings = SparkSettings()
+    numbers = session(settings).range(3)
+    java = _java()
+    java.kill()
+    java.wait()
+    with pytest.raises(spark_errors()) as raised:
+        numbers.count()
+    error = refused(raised.value, [])
+    assert (type(error), error.message) == (SparkError, "Spark has ended while it worked")
+    assert session(settings).range(3).count() == 3
 
 
 def java_options() -> str:

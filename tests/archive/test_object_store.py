@@ -227,7 +227,7 @@ def test_a_connection_that_is_lost_loses_no_row(
 
 
 def history(url: str) -> list[dict[str, Any]]:
-    return list(DeltaTable(url, storage_options={"aws_allow_http": "true"}).history())
+    return list(DeltaTable(url, storage_options={"allow_http": "true"}).history())
 
 
 @pytest.mark.sampled("verified")

@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, archived
-from crash.test_archive_kills import AGAIN, KILLS, SEED, Launcher, begin, kill_everywhere
+from crash.test_archive_kills import AGAIN, KILLS, PATIENCE_SECONDS, SEED, Launcher, begin, kill_everywhere
 from servers import Database, PostgresDatabase, SqliteDatabase
 
 pytestmark = pytest.mark.crash
@@ -127,17 +127,18 @@ def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
         launcher.close()
 
 
-@pytest.mark.timeout(240 + 10 * KILLS)
+@pytest.mark.timeout(PATIENCE_SECONDS + 20 * KILLS)
 def test_the_life_of_an_archive_of_sqlite_survives_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     kill_and_check(sqlite_database, tmp_path, ["replaced event", "sorted", "unlink"])
 
 
-@pytest.mark.timeout(240 + 10 * KILLS)
+@pytest.mark.timeout(PATIENCE_SECONDS + 20 * KILLS)
 @pytest.mark.sampled
 def test_the_life_of_an_archive_of_postgres_survives_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
     kill_and_check(durable_database, tmp_path, ["free", "replace event_read", "end"])
 
 
+@pytest.mark.timeout(PATIENCE_SECONDS)
 @pytest.mark.sampled
 def test_several_at_once_do_everything_once(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     """Processes that sweep, expire, compact and tidy beside each other, killed and replaced meanwhile."""

@@ -11,7 +11,7 @@ import pytest
 
 from archive.cold import DAY_MS, NOW_MS, STAYING
 from archive.test_cold_tier import SHELVED, everything, shelved
-from crash.test_archive_kills import KILLS, SEED, Application, Launcher, begin, kill_everywhere
+from crash.test_archive_kills import KILLS, PATIENCE_SECONDS, SEED, Application, Launcher, begin, kill_everywhere
 from servers import PostgresDatabase
 
 pytestmark = [pytest.mark.crash]
@@ -65,7 +65,7 @@ def balance(application: Months) -> None:
         assert reported["event_read"] - returned["event_read"] == len(shelved_reads)
 
 
-@pytest.mark.timeout(180 + 10 * KILLS)
+@pytest.mark.timeout(PATIENCE_SECONDS + 20 * KILLS)
 def test_the_cold_tier_of_postgres_survives_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
     launcher = ColdTierLauncher(begin(durable_database, tmp_path, SHELVED), tmp_path / "steps")
     durable_database.execute("CREATE TABLE returned (name text, n bigint)")

@@ -14,7 +14,7 @@ import pytest
 
 from archive.cold import CONTRACT, STAYING, archived, insert_events
 from crash.erasing_launcher import DELETED
-from crash.test_archive_kills import AGAIN, SEED, Launcher, begin
+from crash.test_archive_kills import AGAIN, PATIENCE_SECONDS, SEED, Launcher, begin
 from servers import SqliteDatabase
 
 pytestmark = pytest.mark.crash
@@ -47,6 +47,7 @@ def on_disk(folder: Path) -> str:
     return "\n".join(texts)
 
 
+@pytest.mark.timeout(PATIENCE_SECONDS)
 def test_erasing_survives_kills_and_leaves_nothing_of_deleted_rows(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:

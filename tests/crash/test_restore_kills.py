@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from crash.test_archive_kills import KILLS, Application, Books, GroupLauncher, begin, kill_while_it_works
+from crash.test_archive_kills import (
+    KILLS,
+    PATIENCE_SECONDS,
+    Application,
+    Books,
+    GroupLauncher,
+    begin,
+    kill_while_it_works,
+)
 from servers import Database, PostgresDatabase, SqliteDatabase
 
 pytestmark = [pytest.mark.crash]
@@ -49,12 +57,12 @@ def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
     kill_while_it_works(launcher, books, DIRECTED if KILLS else every, "archive_restore")
 
 
-@pytest.mark.timeout(180 + 10 * KILLS)
+@pytest.mark.timeout(PATIENCE_SECONDS + 20 * KILLS)
 @pytest.mark.sampled
 def test_restores_to_sqlite_survive_kills(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     kill_and_check(sqlite_database, tmp_path, DIRECTED[1::4])
 
 
-@pytest.mark.timeout(180 + 10 * KILLS)
+@pytest.mark.timeout(PATIENCE_SECONDS + 20 * KILLS)
 def test_restores_to_postgres_survive_kills(durable_database: PostgresDatabase, tmp_path: Path) -> None:
     kill_and_check(durable_database, tmp_path, DIRECTED[3::4])

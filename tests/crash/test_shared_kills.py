@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from archive.cold import STAYING, archived, insert_events
 from archive.fleet import Ships, ships
 from archive.test_shared import SHARED
-from crash.test_archive_kills import AGAIN, SEED, Launcher, end_leases
+from crash.test_archive_kills import AGAIN, PATIENCE_SECONDS, SEED, Launcher, end_leases
 from crash.test_kills import await_silence
 from servers import Database, PostgresDatabase, SqliteDatabase
 
@@ -89,6 +89,7 @@ def kill_and_check(database: Database, folder: Path, steps: list[str]) -> None:
         assert max(origins.count(",") for origins in made) == 2, "all three were committed together"
 
 
+@pytest.mark.timeout(PATIENCE_SECONDS)
 def test_members_of_sqlite_that_are_committed_together_survive_kills(
     sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_members_of_sqlite_that_are_committed_together_survive_kills(
     kill_and_check(sqlite_database, tmp_path, DIRECTED if everything else ["committed event_read", "committed event"])
 
 
+@pytest.mark.timeout(PATIENCE_SECONDS)
 @pytest.mark.sampled
 def test_members_of_postgres_that_are_committed_together_survive_kills(
     durable_database: PostgresDatabase, tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -197,6 +198,23 @@ def test_a_connection_that_ends_inside_a_frequent_statement_or_has_an_answer_lef
         pass
     assert often(store) == ["pg_catalog, pg_temp"] * 8
     assert before.closed
+
+
+@pytest.mark.parametrize("setting", ["idle_in_transaction_session_timeout", "transaction_timeout"])
+def test_a_connection_that_the_server_ends_because_of_a_pause_is_lost(store: PostgresStore, setting: str) -> None:
+    """A host may be so busy that the process gets no turn. What another attempt may not meet is reported as such."""
+    if not store.run("SELECT 1 FROM pg_catalog.pg_settings WHERE name = %(name)s", {"name": setting}):
+        pytest.skip(f"this server has no {setting}")
+
+    def pause() -> None:
+        with store.transaction() as transaction:
+            transaction.execute("SELECT pg_catalog.set_config(%(name)s, '50ms', true)", {"name": setting})
+            time.sleep(0.5)
+            transaction.execute("SELECT 1", {})
+
+    with pytest.raises(Unreachable, match="terminating connection due to"):
+        pause()
+    assert store.run("SELECT 1", {}) == [(1,)], "the next call connects again"
 
 
 def test_a_connection_that_cannot_be_set_up_is_closed(postgres_database: PostgresDatabase) -> None:

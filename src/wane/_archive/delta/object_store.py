@@ -29,6 +29,7 @@ _RETRIES = {"max_retries": str(_ATTEMPTS), "retry_timeout": "60s"}
 _CONNECT_SECONDS = 10
 _REQUEST_SECONDS = 60
 _UNSAFE = "AWS_S3_ALLOW_UNSAFE_RENAME"
+_AZURE_ENDPOINT = "AZURE_STORAGE_ENDPOINT"
 
 
 REMEDY = "check the bucket, the credentials in the environment and the network"
@@ -214,7 +215,30 @@ def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> FileSyst
             "AZURE_STORAGE_ACCOUNT_NAME is not set",
             "an archive at az:// needs the name of its storage account in the environment",
         )
-    return fs.AzureFileSystem(account_name=account, account_key=named.get("AZURE_STORAGE_ACCOUNT_KEY"))
+    key = named.get("AZURE_STORAGE_ACCOUNT_KEY")
+    return fs.AzureFileSystem(account_name=account, account_key=key, **azure_hosts(named.get(_AZURE_ENDPOINT), account))
+
+
+def azure_hosts(endpoint: str | None, account: str) -> dict[str, str]:
+    """Return how Arrow names the hosts of an Azure endpoint: of another cloud, of a private network, or of an emulator.
+
+    Delta Lake reads the same variable. An account is the first label of a host, or the first part of a path.
+    """
+    if not endpoint:
+        return {}
+    scheme, _, rest = endpoint.rstrip("/").partition("://")
+    if rest.startswith(f"{account}.blob."):
+        blob = rest.removeprefix(account)
+        names = {"blob_storage_authority": blob, "dfs_storage_authority": blob.replace(".blob.", ".dfs.", 1)}
+    elif rest.endswith(f"/{account}"):
+        host = rest.removesuffix(f"/{account}")
+        names = {"blob_storage_authority": host, "dfs_storage_authority": host}
+    else:
+        raise ArchiveError(
+            f"{_AZURE_ENDPOINT}={endpoint} does not name the account {account}",
+            f"write https://{account}.blob.core.windows.net with the cloud's own suffix, or http://host:port/{account}",
+        )
+    return {**names, "blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
 
 
 def storage_options(path: object) -> dict[str, str] | None:
@@ -225,7 +249,8 @@ def storage_options(path: object) -> dict[str, str] | None:
     if not isinstance(path, ObjectPath):
         return None
     if path.scheme != "s3":
-        return dict(_RETRIES)
+        plain = path.scheme == "az" and os.environ.get(_AZURE_ENDPOINT, "").startswith("http://")
+        return {**_RETRIES, "allow_http": "true"} if plain else dict(_RETRIES)
     if os.environ.get(_UNSAFE, "").lower() not in ("", "false", "0"):
         raise ArchiveError(
             f"{_UNSAFE} is set, with which two writers overwrite each other's commits", "remove it from the environment"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from wane._archive.delta.paths import local_path
 from wane._archive.rows.expression import ForbiddenWord, NoSuchColumn, require_reading, words_of
-from wane.errors import Unproven, WaneError, WrongArgument
+from wane.errors import SparkError, Unproven, WaneError, WrongArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,15 +54,26 @@ def unknown_column(name: str, columns: Sequence[str]) -> WrongArgument:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that Spark raises: most are its own, some are Java's."""
-    from py4j.protocol import Py4JJavaError
+    """Return the exceptions that Spark raises: most are its own, some are Java's, or of the connection to Java."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    return PySparkException, Py4JJavaError
+    return PySparkException, Py4JError, ConnectionError
+
+
+def ended(problem: Exception) -> SparkError | None:
+    """Build the error for a Spark that has ended while it worked; None if it refused something."""
+    from py4j.protocol import Py4JNetworkError
+
+    if isinstance(problem, (Py4JNetworkError, ConnectionError)):
+        return SparkError("Spark has ended while it worked", "it was stopped, or memory ran out: run it again")
+    return None
 
 
 def refused(problem: Exception, columns: Sequence[str]) -> WaneError:
     """Build the error for what Spark refused, in one line."""
+    if (gone := ended(problem)) is not None:
+        return gone
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     unreadable = _UNREADABLE.search(str(problem))
     if unreadable is not None:

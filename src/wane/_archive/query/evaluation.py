@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from wane._archive.query.condition import spark_errors
+from wane._archive.query.condition import ended, spark_errors
 from wane._archive.rows.content import Shape, is_kind
 from wane._archive.rows.projection import Projected, UnfitProjection, quoted
 from wane.errors import ArchiveError, SparkError, WaneError
@@ -56,6 +56,8 @@ def projected_shape(spark: SparkSession, table: str, projection: Sequence[Projec
         try:
             kind: Any = select(empty, [one]).schema.fields[0].dataType.jsonValue()
         except spark_errors() as problem:
+            if (gone := ended(problem)) is not None:
+                raise gone from problem
             raise UnfitProjection(
                 "wrong-projection",
                 f"Spark refuses an expression of `select` for {table}: {one.expression}: {str(problem).splitlines()[0]}",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wane._archive.query.condition import spark_errors
+from wane._archive.query.condition import ended, spark_errors
 from wane._archive.query.evaluation import isolated
 from wane._archive.rows.content import Checks, Shape
 from wane._archive.rows.projection import quoted
@@ -52,6 +52,8 @@ def read_by_spark(spark: SparkSession, paths: Sequence[str], shape: Shape, *, wh
         sums = [f"sum({one} {piece})" for one in ("key", "first", "second") for piece in (">> 32", "& 4294967295")]
         [(count, *found)] = numbers.selectExpr("count(*)", *sums).collect()
     except spark_errors() as problem:
+        if (gone := ended(problem)) is not None:
+            raise gone from problem
         raise Unproven(
             f"Spark cannot read what was written: {str(problem).splitlines()[0]}",
             "nothing was committed and nothing left; the next run copies these rows again",

@@ -76,6 +76,8 @@ def session(settings: SparkSettings, starting: Callable[[str], None] = lambda _:
             raise SparkError("Spark is missing", "install it: pip install 'wane[spark]'") from problem
         if settings.remote is not None:
             return remote_session.connected(settings, settings.remote, starting)
+        if _java_has_ended():
+            _forget()
         # Another thread's session is the process's too; Java knows it as active in that thread only.
         active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
         if active is not None and not active.sparkContext._jsc.sc().isStopped():
@@ -165,16 +167,33 @@ def _stop() -> None:
     """Stop the session that this process started, with its Java; the next one that is needed is started anew."""
     from pyspark import SparkContext
 
-    own, _idle.own = _idle.own, None
-    gateway = SparkContext._gateway
-    if own is None or gateway is None:
+    own = _idle.own
+    if own is None or SparkContext._gateway is None:
         return
     with suppress(Exception):  # Java may have ended already.
         own.stop()
-    process = gateway.proc
-    SparkContext._gateway = SparkContext._jvm = None
+    _forget()
+
+
+def _java_has_ended() -> bool:
+    """Check whether the Java of this process's session was ended by others, as when memory ran out."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def _forget() -> None:
+    """End Java, and let the next session have one of its own, whatever PySpark still holds of this one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    _idle.own = SparkSession._instantiatedSession = None
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     with suppress(Exception):
         gateway.shutdown()
+    process = getattr(gateway, "proc", None)
     if process is not None:
         process.stdin.close()  # Which ends it.
         process.wait()

@@ -511,6 +511,12 @@ def _pinning(problem: psycopg.Error) -> str:
     )
 
 
+_ENDED_BY_SERVER = (psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.TransactionTimeout)
+"""How the server ends a connection whose transaction pauses, or lasts, for too long, as on a host that is overloaded.
+
+The driver does not count these as errors of the connection."""
+
+
 class _Explained:
     """Convert the driver's errors to Wane's, with messages for users."""
 
@@ -544,7 +550,7 @@ def _explain(problem: psycopg.Error, what: str, grant: str) -> WaneError:
         return SchemaChanged(text, "a table or a column that a statement names is no longer as it was")
     if isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
         return StoreError(text, "the connection or the server is read-only; a standby's primary is not")
-    if isinstance(problem, psycopg.OperationalError):
+    if isinstance(problem, (psycopg.OperationalError, *_ENDED_BY_SERVER)):
         return Unreachable(
             text,
             "nothing of it was committed, unless the connection broke during the commit; the next call connects again",
