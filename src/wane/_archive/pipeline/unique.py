@@ -69,10 +69,7 @@ def _twice(files: Sequence[FileJob], share: _Share) -> str | None:
     if _are_numbers(mine):
         return _number_twice([content.key_numbers(keys) for keys in _keys(mine)], share)
     keys = pa.chunked_array(
-        [
-            one if share.of == 1 else one.filter(pa.array(_shares(one, share.of) == share.number))
-            for one in _keys(mine)
-        ],
+        [one if share.of == 1 else one.filter(pa.array(_shares(one, share.of) == share.number)) for one in _keys(mine)],
         pa.string(),
     )
     if pc.count_distinct(keys).as_py() == len(keys):
