@@ -7,7 +7,7 @@ other along. So keys are compared over all files of a sweep before anything is c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,7 +67,7 @@ def _are_numbers(files: Sequence[FileJob]) -> bool:
 def _twice(files: Sequence[FileJob], share: _Share) -> str | None:
     mine = [file for file in files if file.part == share.part]
     if _are_numbers(mine):
-        return _number_twice([content.key_numbers(keys) for keys in _keys(mine)], share)
+        return _number_twice((content.key_numbers(keys) for keys in _keys(mine)), share)
     keys = pa.chunked_array(
         [one if share.of == 1 else one.filter(pa.array(_shares(one, share.of) == share.number)) for one in _keys(mine)],
         pa.string(),
@@ -78,7 +78,7 @@ def _twice(files: Sequence[FileJob], share: _Share) -> str | None:
     return str(pc.min(counted.field("values").filter(pc.greater(counted.field("counts"), 1))).as_py())
 
 
-def _number_twice(numbers: Sequence[Any], share: _Share) -> str | None:
+def _number_twice(numbers: Iterable[Any], share: _Share) -> str | None:
     found = np.sort(np.concatenate([one[one % share.of == share.number] for one in numbers]))
     twice = found[1:][found[1:] == found[:-1]]
     return f'["{twice[0]}"]' if len(twice) else None
