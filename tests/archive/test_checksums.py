@@ -41,6 +41,17 @@ def test_a_row_has_the_same_checksum_whatever_is_beside_it() -> None:
     assert all(len(one) <= 10 for one in whole), "it is stored with every row"
 
 
+def test_what_was_written_is_compared_however_its_columns_are_divided() -> None:
+    rows = ROWS.append_column("flag", pa.array([True, None, False, True, True, False]))
+    divided = pa.concat_tables([rows.slice(0, 1), rows.slice(1, 0), rows.slice(1, 3), rows.slice(4)])
+    assert content.content_digest(divided) == content.content_digest(divided.combine_chunks())
+    for name in rows.column_names:
+        column = rows.column_names.index(name)
+        moved = pa.chunked_array([rows[name].slice(1), rows[name].slice(0, 1)])
+        changed = divided.set_column(column, name, moved)
+        assert content.content_digest(changed) != content.content_digest(divided), name
+
+
 def test_a_file_that_another_writer_rewrote_has_the_same_values(tmp_path: Path) -> None:
     """Spark stores times as INT96 unless it is configured otherwise, and Arrow reads them as nanoseconds."""
     shape = [["at", "timestamp"], ["body", "string"]]

@@ -42,7 +42,7 @@ def at_work(database: Database, name: str = "wane archive") -> list[int]:
     family = {os.getpid()}
     while more := {one for one, (parent, _) in known.items() if parent in family} - family:
         family |= more
-    daemons = {one for one in family if b"pyspark.daemon" in known[one][1]}
+    daemons = {one for one in family if b"wane._archive.spark.daemon" in known[one][1]}
     workers = [one for one in daemons if known[one][0] in daemons]
     if database.store == "sqlite":
         reading = any(b"digests.py" in command and parent in workers for parent, command in known.values())

@@ -339,16 +339,17 @@ def test_a_key_that_is_no_key_any_more_is_refused_and_nothing_leaves(
         assert sorted(row["code"] for row in cold.archived("visit")) == list(range(30))
 
 
+@pytest.mark.parametrize("whole_keys", [False, True], ids=["texts", "numbers"])
 @pytest.mark.parametrize("at_once", [1_000_000, 7])
 def test_keys_are_compared_over_all_files_however_many_tasks_share_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, whole_keys: bool
 ) -> None:
     monkeypatch.setattr(unique, "KEYS_AT_ONCE", at_once)
 
     def written(number: int, part: int, keys: list[str]) -> FileJob:
         path = tmp_path / f"{part}-{number}.parquet"
         pq.write_table(pa.table({"_key": pa.array(keys, pa.string())}), path)
-        return FileJob(number, part, str(path), len(keys), [])
+        return FileJob(number, part, str(path), len(keys), [], whole_keys)
 
     first = [f'["{n}"]' for n in range(40)]
     other = [f'["{n}"]' for n in range(40, 80)]
@@ -356,7 +357,10 @@ def test_keys_are_compared_over_all_files_however_many_tasks_share_them(
     assert copied_twice(InlineExecutor(), apart) is None
     again = [*apart[:3], written(2, 1, [*other, '["17"]'])]
     assert copied_twice(InlineExecutor(), again) == (1, '["17"]')
-    assert copied_twice(InlineExecutor(), [written(3, 0, ["", "é", ""]), written(4, 0, ["é"])]) == (0, "")
+    negative = [written(3, 0, [f'["{-n}"]' for n in range(60)]), written(4, 0, ['["-33"]', f'["{-(2**63)}"]'])]
+    assert copied_twice(InlineExecutor(), negative) == (0, '["-33"]')
+    if not whole_keys:
+        assert copied_twice(InlineExecutor(), [written(3, 0, ["", "é", ""]), written(4, 0, ["é"])]) == (0, "")
 
 
 def test_a_copy_leaves_the_archive_by_its_key_and_version(tmp_path: Path) -> None:

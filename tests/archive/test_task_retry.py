@@ -51,6 +51,18 @@ def test_an_answer_is_there_before_the_other_tasks_are_done(tmp_path: Path) -> N
     assert found == ["0", "1"]
 
 
+@pytest.mark.on_spark
+def test_workers_begin_with_what_tasks_import_and_their_garbage_collector_ignores_it() -> None:
+    def task(number: int) -> str:
+        import gc
+        import sys
+
+        needed = ("wane._archive.pipeline.evictors", "adbc_driver_manager.dbapi", "pyarrow.parquet")
+        return json.dumps([gc.get_freeze_count() > 0, *(name in sys.modules for name in needed)])
+
+    assert [json.loads(one) for one in SparkExecutor(SparkSettings()).run(task, 2)] == [[True] * 4] * 2
+
+
 def losing(folder: Path, attempts: int) -> Callable[[int], str]:
     """A task that loses its connection in its first attempts, if it is the second one."""
 

@@ -34,6 +34,8 @@ GROUP_ROWS = 65_536
 GROUP_BYTES = 32 * 1024 * 1024
 """A row group is written when it reaches this number of rows or bytes, which a task holds in memory for each month it
 writes."""
+_UNIQUE = (KEY, VERSION)
+"""Columns of which nearly every value occurs once, so that a dictionary of them is made in vain."""
 _FIX = (
     "an infinite or impossible timestamp, a NaN, or a value of another type than its column says: fix the row, hold it"
 )
@@ -230,7 +232,13 @@ class _File:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._sink = self._path.open("xb")
         try:
-            self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", write_page_checksum=True)
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                schema,
+                compression="zstd",
+                use_dictionary=[name for name in schema.names if name not in _UNIQUE],
+                write_page_checksum=True,
+            )
         except BaseException:
             self._sink.close()
             raise
@@ -245,7 +253,7 @@ class _File:
             self._flush()
 
     def _flush(self) -> None:
-        table = pa.concat_tables(self._pending).combine_chunks()
+        table = pa.concat_tables(self._pending)
         self._answer["groups"].append(content.content_digest(table))
         self._answer["rows"] += len(table)
         self._writer.write_table(table, row_group_size=max(1, len(table)))

@@ -7,7 +7,7 @@ other along. So keys are compared over all files of a sweep before anything is c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,11 +20,14 @@ import pyarrow.parquet as pq
 from wane._archive.delta.failure import answering, answers
 from wane._archive.delta.paths import cold_path, source
 from wane._archive.pipeline.verify import FileJob
+from wane._archive.rows import content
 from wane._archive.rows.types import KEY
 from wane._archive.spark.executor import ArchiveExecutor
 
 KEYS_AT_ONCE = 1_000_000
 """The number of keys that one task compares, and holds in memory."""
+_NUMBERS_OF_A_KEY = 8
+"""How many keys that are whole numbers take the memory of one that is a text."""
 _BYTES = 8
 """The number of bytes at the end of a key that decide which task compares it; the last ones are quotes and brackets."""
 
@@ -44,8 +47,9 @@ def copied_twice(executor: ArchiveExecutor, files: Sequence[FileJob]) -> tuple[i
         return None  # One task read them all, in one snapshot of the database, where keys are unique.
     shares = []
     for part in sorted({file.part for file in files}):
-        rows = sum(file.rows for file in files if file.part == part)
-        of = -(-rows // KEYS_AT_ONCE)
+        mine = [file for file in files if file.part == part]
+        most = KEYS_AT_ONCE * (_NUMBERS_OF_A_KEY if _are_numbers(mine) else 1)
+        of = -(-sum(file.rows for file in mine) // most)
         shares += [_Share(part, number, of) for number in range(of)]
     found = answers(executor.run(partial(_compare, list(files), shares), len(shares)))
     return min(((one["part"], one["key"]) for one in found if one["key"] is not None), default=None)
@@ -56,21 +60,35 @@ def _compare(files: Sequence[FileJob], shares: Sequence[_Share], number: int) ->
     return answering(lambda: {"part": share.part, "key": _twice(files, share)})
 
 
+def _are_numbers(files: Sequence[FileJob]) -> bool:
+    return all(file.whole_keys for file in files)
+
+
 def _twice(files: Sequence[FileJob], share: _Share) -> str | None:
-    chunks = []
-    for file in files:
-        if file.part == share.part:
-            with pq.ParquetFile(source(cold_path(file.path))) as opened:
-                for batch in opened.iter_batches(columns=[KEY]):
-                    keys = batch.column(KEY)
-                    chunks.append(
-                        keys if share.of == 1 else keys.filter(pa.array(_shares(keys, share.of) == share.number))
-                    )
-    keys = pa.chunked_array(chunks, pa.string())
+    mine = [file for file in files if file.part == share.part]
+    if _are_numbers(mine):
+        return _number_twice((content.key_numbers(keys) for keys in _keys(mine)), share)
+    keys = pa.chunked_array(
+        [one if share.of == 1 else one.filter(pa.array(_shares(one, share.of) == share.number)) for one in _keys(mine)],
+        pa.string(),
+    )
     if pc.count_distinct(keys).as_py() == len(keys):
         return None
     counted = pc.value_counts(keys)
     return str(pc.min(counted.field("values").filter(pc.greater(counted.field("counts"), 1))).as_py())
+
+
+def _number_twice(numbers: Iterable[Any], share: _Share) -> str | None:
+    found = np.sort(np.concatenate([one[one % share.of == share.number] for one in numbers]))
+    twice = found[1:][found[1:] == found[:-1]]
+    return f'["{twice[0]}"]' if len(twice) else None
+
+
+def _keys(files: Sequence[FileJob]) -> Iterator[Any]:
+    for file in files:
+        with pq.ParquetFile(source(cold_path(file.path))) as opened:
+            for batch in opened.iter_batches(columns=[KEY]):
+                yield batch.column(KEY)
 
 
 def _shares(keys: Any, of: int) -> Any:

@@ -203,9 +203,13 @@ def _key_texts(table: Any) -> tuple[int, Any]:
 
 def _key_numbers(table: Any) -> tuple[int, Any]:
     """Compute the same of keys that are numbers, column by column."""
-    numbers = pc.cast(pc.utf8_trim(whole(table[KEY]), '["]'), pa.int64()).to_numpy(zero_copy_only=False)
-    digests = key_digest(numbers)
+    digests = key_digest(key_numbers(whole(table[KEY])))
     return int(digests.sum()), digests % SAMPLED_EVERY == 0
+
+
+def key_numbers(keys: Any) -> Any:
+    """Read keys that are one whole number each."""
+    return pc.cast(pc.utf8_trim(keys, '["]'), pa.int64()).to_numpy(zero_copy_only=False)
 
 
 def _sums(digests: Sequence[bytes]) -> tuple[int, int]:
@@ -218,12 +222,15 @@ def _sums(digests: Sequence[bytes]) -> tuple[int, int]:
 
 
 def content_digest(table: Any) -> str:
-    """Compute a digest of everything in a table, in its order, to compare what was written with what is read back."""
+    """Compute a digest of everything in a table, in its order, to compare what was written with what is read back.
+
+    The same however its columns are divided into chunks.
+    """
     digest = hashlib.sha1(usedforsecurity=False)
     for name in table.column_names:
-        column = whole(table[name])
+        column = table[name]
         digest.update(f"{name} {column.type} {len(column)};".encode())
-        digest.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+        digest.update(np.packbits(whole(column.is_valid()).to_numpy(zero_copy_only=False)).tobytes())
         _digest_values(digest, column.fill_null(_zero(column.type)))
     return digest.hexdigest()
 
@@ -239,17 +246,24 @@ def _zero(kind: Any) -> Any:
 
 
 def _digest_values(digest: Any, column: Any) -> None:
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
     if pa.types.is_boolean(column.type):
-        digest.update(np.packbits(column.to_numpy(zero_copy_only=False)))
+        digest.update(np.packbits(whole(column).to_numpy(zero_copy_only=False)))
     elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
-        digest.update(np.diff(ends))
-        if column.buffers()[2] is not None:
-            digest.update(memoryview(column.buffers()[2])[ends[0] : ends[-1]])
+        ends = [
+            np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+            for chunk in chunks
+        ]
+        for each in ends:
+            digest.update(np.diff(each))
+        for chunk, each in zip(chunks, ends, strict=True):
+            if chunk.buffers()[2] is not None:
+                digest.update(memoryview(chunk.buffers()[2])[each[0] : each[-1]])
     else:
         width = column.type.bit_width // 8
-        start = column.offset * width
-        digest.update(memoryview(column.buffers()[1])[start : start + len(column) * width])
+        for chunk in chunks:
+            start = chunk.offset * width
+            digest.update(memoryview(chunk.buffers()[1])[start : start + len(chunk) * width])
 
 
 def whole(column: Any) -> Any:

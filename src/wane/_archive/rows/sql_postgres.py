@@ -147,10 +147,11 @@ class PostgresArchive(ArchiveDialect):
         return f"md5(convert_to({expression}, 'UTF8'))"
 
     def sampled(self, table: str, key: str, column: str, digest: str, row: str, source: str) -> str:
-        # The list of keys, because a row's other columns in the same query would make it read the table.
+        # The list of keys, because a row's other columns in the same query would make it read the table. OFFSET, or the
+        # digest would be computed again wherever it is used.
         found = (
             f"SELECT count(*) AS n, coalesce(sum(d.k), 0) AS k, array_agg(d.x) FILTER (WHERE d.k & {SAMPLED_EVERY - 1} = 0) AS some"
-            f" FROM (SELECT {key} AS x, {digest} AS k FROM {source}) AS d"
+            f" FROM (SELECT {key} AS x, {digest} AS k FROM {source} OFFSET 0) AS d"
         )
         rows = f"SELECT {row} AS r FROM {table} AS s WHERE s.{column} = ANY (i.some) OFFSET 0"
         sums = f"SELECT count(d.r) AS n, {self.sums('d.r')} AS r FROM ({rows}) AS d"

@@ -149,11 +149,12 @@ class SqliteArchive(ArchiveDialect):
         return f"wane_digest({expression})"
 
     def sampled(self, table: str, key: str, column: str, digest: str, row: str, source: str) -> str:
-        # SQLite reads a row's other columns only if it needs them.
-        proven = f"CASE WHEN {digest} & {SAMPLED_EVERY - 1} = 0 THEN {key} END"
+        # Limited, or the digest would be computed again wherever it is used. SQLite reads a row's other columns only if
+        # it needs them.
         found = (
-            f"SELECT count(*) AS n, coalesce(sum(d.k), 0) AS k, json_group_array(d.x) FILTER (WHERE d.x IS NOT NULL) AS some"
-            f" FROM (SELECT {digest} AS k, {proven} AS x FROM {source}) AS d"
+            f"SELECT count(*) AS n, coalesce(sum(d.k), 0) AS k,"
+            f" json_group_array(d.x) FILTER (WHERE d.k & {SAMPLED_EVERY - 1} = 0) AS some"
+            f" FROM (SELECT {digest} AS k, {key} AS x FROM {source} LIMIT {2**62}) AS d"
         )
         rows = f"SELECT {row} AS r FROM json_each(i.some) AS e CROSS JOIN {table} AS s ON s.{column} = e.value"
         sums = f"SELECT count(d.r) || ' ' || {self.sums('d.r')} FROM ({rows}) AS d"

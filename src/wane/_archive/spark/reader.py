@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -286,8 +286,6 @@ class _Sqlite(_Adbc):
 
         The driver limits rows only, so wide rows are read few at a time and combined as far as they fit.
         """
-        import pyarrow as pa
-
         with self.reading():
             [[bytes_each]] = self.execute(widest)
         rows_each = max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, bytes_each or 0)))
@@ -295,12 +293,12 @@ class _Sqlite(_Adbc):
         rows = size = 0
         for batch in self._stream(query, {"adbc.sqlite.query.batch_rows": str(rows_each)}):
             if waiting and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > BATCH_BYTES):
-                yield pa.concat_batches(waiting)
+                yield _combined(waiting)
                 waiting, rows, size = [], 0, 0
             waiting.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
         if waiting:
-            yield pa.concat_batches(waiting)
+            yield _combined(waiting)
 
     def _answers(self) -> bool:
         return True  # A file is not lost like a connection.
@@ -308,6 +306,12 @@ class _Sqlite(_Adbc):
     def row(self, query: str) -> list[Any]:
         _send(self._checking, json.dumps(query))
         return list(_receive(self._checking))
+
+
+def _combined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # Which copies one, too.
 
 
 def _sqlite(path: str, stack: ExitStack) -> Reader:

@@ -38,6 +38,7 @@ _QUIET = {
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     # The older default has no minima and maxima.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.python.daemon.module": "wane._archive.spark.daemon",
     # A task that runs twice at the same time would write twice.
     "spark.speculation": "false",
     # A corrupted byte is noticed, and not decoded as if it were a value.

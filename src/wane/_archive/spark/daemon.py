@@ -1,0 +1,40 @@
+"""The process from which Spark forks its Python workers, with everything imported that the pipeline's tasks need.
+
+Importing takes longer than most tasks. What is imported is also frozen: a worker collects garbage after every task, and
+would examine every object of these modules each time.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from importlib.util import find_spec
+
+from pyspark.daemon import manager
+
+_NEEDED = (
+    "adbc_driver_manager.dbapi",
+    "adbc_driver_postgresql",
+    "adbc_driver_sqlite",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "pyspark.worker",
+    "wane._archive.pipeline.evictors",
+    "wane._archive.pipeline.extract",
+    "wane._archive.pipeline.unique",
+    "wane._archive.pipeline.verify",
+)
+
+
+def main() -> None:
+    """Import what tasks need, and fork workers until Spark ends."""
+    for module in _NEEDED:
+        importlib.import_module(module)
+    if find_spec("psycopg") is not None:
+        importlib.import_module("wane._db.postgres.store")
+    gc.freeze()
+    manager()
+
+
+if __name__ == "__main__":
+    main()
