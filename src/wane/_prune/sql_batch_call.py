@@ -80,7 +80,7 @@ class BatchCall:
     def take(self, audit: AuditEntry, batch: Batch, most_batches: int) -> CalledBatches | None:
         """Take and commit batches; None if nothing was taken, and the batch is to be taken statement by statement."""
         known = [self._followers(counts) for counts in (audit.counts, self._latest) if counts]
-        followers = max(known, default=float(len(self._names) - 1))
+        followers = max(known, default=0.0)
         # A whole number is that of every row, as far as that was seen.
         spare = 1.0 if followers == int(followers) else _SPARE_FOLLOWERS
         limit = min(batch.limit, int(batch.most / (1 + followers * spare)))
