@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -46,6 +46,7 @@ from wane._contract.model import (
     WindowUnit,
 )
 from wane._contract.names import TableName
+from wane._db.postgres.bounded import BoundedConnection
 from wane._db.sqlite.store import SqliteStore
 from wane._keeper import Keeper
 from wane._prune.pace import Pace
@@ -122,8 +123,16 @@ def traced(keeper: Keeper, monkeypatch: pytest.MonkeyPatch, users: Sequence[str]
         listen(query)
         return execute(this, query, *arguments, **options)
 
+    in_transaction = BoundedConnection.in_transaction
+
+    def recorded_together(this: BoundedConnection, *statements: tuple[str, Mapping[str, object]]) -> Any:
+        for text, _ in statements:
+            listen(text.replace("%%", "%"))
+        return in_transaction(this, *statements)
+
     with monkeypatch.context() as patch:
         patch.setattr(psycopg.Cursor, "execute", recorded)
+        patch.setattr(BoundedConnection, "in_transaction", recorded_together)
         if isinstance(keeper.store, SqliteStore):
             keeper.store._connection.set_trace_callback(listen)
         yield ran

@@ -496,7 +496,7 @@ def test_a_session_without_the_function_takes_its_batches_statement_by_statement
 
 
 @pytest.mark.own_session
-@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+@pytest.mark.parametrize("contract", [JOBS, GUARDED], ids=["plain", "guarded"])
 def test_the_first_batch_of_a_large_table_is_a_call(
     postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, contract: str
 ) -> None:
@@ -536,24 +536,6 @@ def test_a_row_that_changes_in_a_first_batch_that_is_a_call_stays(
         assert ids(postgres_database) == ([2] if "UPDATE" in change else [])
         assert audited(keeper) == 11
         assert calls.refused(0)
-
-
-@pytest.mark.own_session
-def test_a_first_call_that_is_refused_takes_nothing(
-    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
-) -> None:
-    with world(postgres_database, tmp_path, FOLLOWED, "REFERENCES jobs") as keeper:
-        # More follow the first row than fit.
-        postgres_database.execute("INSERT INTO notes SELECT n, 1 FROM generate_series(1, 20) AS n")
-        postgres_database.execute("ANALYZE jobs")
-        events: list[Event] = []
-        swept = sweeper(keeper, events.append, pace=SMALL).sweep().rules[0]
-        assert swept.counts == {"jobs": 12, "notes": 20}
-        assert calls[0] is False
-        assert max(sum(event.counts.values()) for event in events if isinstance(event, BatchTaken)) <= 4
-        assert ids(postgres_database) == ids(postgres_database, "notes") == []
-        assert (audited(keeper), audited(keeper, "notes")) == (12, 20)
-        assert len(keeper.audit()) == 1
 
 
 @pytest.mark.own_session

@@ -79,10 +79,11 @@ class BatchCall:
 
     def take(self, audit: AuditEntry, batch: Batch, most_batches: int) -> CalledBatches | None:
         """Take and commit batches; None if nothing was taken, and the batch is to be taken statement by statement."""
-        followers = float(len(self._names) - 1)
-        if audit.counts:
-            followers = max(self._followers(audit.counts), self._followers(self._latest))
-        limit = min(batch.limit, int(batch.most / (1 + followers * _SPARE_FOLLOWERS)))
+        known = [self._followers(counts) for counts in (audit.counts, self._latest) if counts]
+        followers = max(known, default=0.0)
+        # A whole number is that of every row, as far as that was seen.
+        spare = 1.0 if followers == int(followers) else _SPARE_FOLLOWERS
+        limit = min(batch.limit, int(batch.most / (1 + followers * spare)))
         if limit <= 0 or self._wasteful or self._refused == _MOST_REFUSED:
             return None
         most = most_batches if self._sizes.are_steady(limit) else 1

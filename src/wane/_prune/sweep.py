@@ -507,10 +507,11 @@ class _RuleSweep:
     def _may_call(self, batch: Batch) -> bool:
         """Return whether calls are worth what preparing them takes: not for what one batch may take.
 
-        A sweep of which nothing was counted expects that many rows of a large table are due.
+        A sweep of which nothing was counted expects that many rows of a large table are due. How many rows fit into a
+        call with their followers is known only after the first batch.
         """
-        if self.audit_id is not None:
-            return True
+        if self.audit_id is not None or self.selection.followers:
+            return self.audit_id is not None
         known = self.due if self.planned is None else self.planned.rows
         expected = self.selection.table.rows_estimate if known is None else known
         return not self.nothing_due and expected is not None and expected > batch.limit

@@ -44,14 +44,6 @@ SELECT class.oid,
        class.relrowsecurity,
        class.relrowsecurity AND pg_catalog.row_security_active(class.oid),
        class.reltuples::float8,
-       ARRAY(
-         SELECT attribute.attname::text
-         FROM pg_catalog.pg_partitioned_table AS parted
-         CROSS JOIN unnest(parted.partattrs::int2[]) AS part (attnum)
-         JOIN pg_catalog.pg_attribute AS attribute
-           ON attribute.attrelid = parted.partrelid AND attribute.attnum = part.attnum
-         WHERE parted.partrelid = class.oid
-       ),
        pg_catalog.pg_get_partkeydef(class.oid),
        CASE WHEN namespace.nspname <> %(own)s OR {CONNECTED} THEN {STAMP} END,
        namespace.nspname <> %(own)s
@@ -139,6 +131,16 @@ CROSS JOIN (
     SELECT to_jsonb(database) AS facts FROM pg_catalog.pg_database AS database WHERE datname = current_database()
 ) AS own
 WHERE used.oid = ANY (%(collations)s::oid[])
+"""
+
+PARTITION_KEYS = """
+SELECT parted.partrelid, attribute.attname::text
+FROM pg_catalog.pg_partitioned_table AS parted
+CROSS JOIN unnest(parted.partattrs::int2[]) WITH ORDINALITY AS part (attnum, position)
+JOIN pg_catalog.pg_attribute AS attribute
+  ON attribute.attrelid = parted.partrelid AND attribute.attnum = part.attnum
+WHERE parted.partrelid = ANY (%(relations)s::oid[])
+ORDER BY part.position
 """
 
 INDEXES = """
@@ -258,8 +260,11 @@ def reflect(
                 referred[relation].add(other)
         shown = _shown(found, referred, parents)
         relations = [row[:-3] for row in found if row[0] in shown]
-        refer, act = not shown.isdisjoint(referred), any(row[-3] for row in found if row[0] in shown)
-        details = _read_details(connection, [row[0] for row in relations], refer=refer, act=act, path=before)
+        kinds = [COLUMNS, INDEXES]  # And what some of them have.
+        kinds += [] if shown.isdisjoint(referred) else [FOREIGN_KEYS]
+        kinds += [TRIGGERS] if any(row[-3] for row in found if row[0] in shown) else []
+        kinds += [PARTITION_KEYS] if any(row[3] == "p" for row in relations) else []
+        details = _read_details(connection, [row[0] for row in relations], kinds, path=before)
     names = {row[0]: (row[1], row[2]) for row in found}
     tables = [
         replace(
@@ -345,6 +350,7 @@ class _Details:
     indexes: _Rows
     foreign_keys: _Rows
     triggers: _Rows
+    partition_keys: _Rows
     collations: dict[int, str | None]
     loose: set[int]
     """Collations that treat different texts as equal."""
@@ -353,13 +359,9 @@ class _Details:
 
 
 def _read_details(
-    connection: psycopg.Connection[Any], relations: list[int], *, refer: bool, act: bool, path: str
+    connection: psycopg.Connection[Any], relations: list[int], kinds: list[str], *, path: str
 ) -> _Details:
-    """Read the details of relations: foreign keys if some refer to others, triggers and rules if some have any.
-
-    The transaction has the search path `path` in the end.
-    """
-    kinds = [COLUMNS, INDEXES, *([FOREIGN_KEYS] if refer else []), *([TRIGGERS] if act else [])]
+    """Read some kinds of details of relations; the transaction has the search path `path` in the end."""
     requested = {"relations": relations}
     *found, operators = run_together(connection, [*((kind, requested) for kind in kinds), (OPERATORS, {})])
     grouped = {kind: _grouped(rows) for kind, rows in zip(kinds, found, strict=True)}
@@ -372,6 +374,7 @@ def _read_details(
         indexes,
         grouped.get(FOREIGN_KEYS, {}),
         grouped.get(TRIGGERS, {}),
+        grouped.get(PARTITION_KEYS, {}),
         {oid: _order(provider, locale, name) for oid, provider, locale, name, _ in collations},
         {oid for oid, *_, loose in collations if loose},
         dict(operators),
@@ -397,7 +400,7 @@ def _order(provider: str, locale: str | None, name: str) -> str | None:
 
 def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
     oid, schema, name, relkind, is_partition, row_security, hides, tuples, *rest = relation
-    partition_key, partitioning, stamp, is_side_table = rest
+    partitioning, stamp, is_side_table = rest
     columns = details.columns.get(oid, [])
     indexes = details.indexes.get(oid, [])
     names = {number: column for number, column, *_ in columns}
@@ -412,7 +415,7 @@ def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
         delete_triggers=tuple(Trigger(*row) for row in sorted(details.triggers.get(oid, []))),
         row_security=row_security,
         hides_rows=hides,
-        partition_key=tuple(partition_key),
+        partition_key=tuple(name for (name,) in details.partition_keys.get(oid, [])),
         partitioning=partitioning,
         rows_estimate=None if tuples < 0 or relkind == "v" else int(tuples),
         is_side_table=is_side_table,
