@@ -192,6 +192,8 @@ def _forget() -> None:
     gateway = SparkContext._gateway
     _idle.own = SparkSession._instantiatedSession = None
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    if gateway is None:
+        return
     with suppress(Exception):
         gateway.shutdown()
     process = getattr(gateway, "proc", None)
