@@ -123,16 +123,22 @@ def traced(keeper: Keeper, monkeypatch: pytest.MonkeyPatch, users: Sequence[str]
         listen(query)
         return execute(this, query, *arguments, **options)
 
-    in_transaction = BoundedConnection.in_transaction
+    run_in_transaction = BoundedConnection.run_in_transaction
 
-    def recorded_together(this: BoundedConnection, *statements: tuple[str, Mapping[str, object]]) -> Any:
+    def recorded_together(
+        this: BoundedConnection,
+        begin: str,
+        settings: str,
+        statements: Sequence[tuple[str, Mapping[str, object]]],
+        *arguments: Any,
+    ) -> Any:
         for text, _ in statements:
-            listen(text.replace("%%", "%"))
-        return in_transaction(this, *statements)
+            listen(text.replace("%%", "%") if text.startswith(CREATES) else text)
+        return run_in_transaction(this, begin, settings, statements, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(psycopg.Cursor, "execute", recorded)
-        patch.setattr(BoundedConnection, "in_transaction", recorded_together)
+        patch.setattr(BoundedConnection, "run_in_transaction", recorded_together)
         if isinstance(keeper.store, SqliteStore):
             keeper.store._connection.set_trace_callback(listen)
         yield ran
