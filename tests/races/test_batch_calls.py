@@ -589,7 +589,7 @@ def test_followers_without_a_key_that_must_not_change_are_not_taken_in_calls(
 
 
 @pytest.mark.own_session
-def test_rows_leave_in_calls_along_an_index_on_the_time_alone(
+def test_rows_leave_in_calls_along_an_index_on_only_the_time(
     postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
 ) -> None:
     with world(postgres_database, tmp_path, JOBS, "") as keeper:

@@ -57,7 +57,7 @@ _SPARE_FOLLOWERS = 1.1
 
 
 class BatchCall:
-    """Takes the batches of one rule's sweep. The first one writes the audit row, whoever takes it."""
+    """Takes the batches of one rule's sweep. The first one writes the audit row."""
 
     def __init__(
         self, store: PostgresStore, selection: Selection, now: datetime, settings: SweepSettings, fence: Fence | None

@@ -205,7 +205,7 @@ class RuleStatements:
 
     @property
     def lowest(self) -> object:
-        """A value that sorts before what the position of every due row begins with."""
+        """Return a value that sorts before what the position of every due row begins with."""
         return self._compiler.lowest()
 
     @cached_property
@@ -231,7 +231,7 @@ class RuleStatements:
 
     @cached_property
     def lock_unlocked(self) -> Statement | None:
-        """The same, without the rows that others have locked."""
+        """Lock them like `lock`, without the rows that others have locked."""
         return self._compiler.lock(" SKIP LOCKED") if self.dialect.locks_rows else None
 
     @cached_property
@@ -267,7 +267,7 @@ class RuleStatements:
 
     @cached_property
     def ends_at_edge(self) -> bool:
-        """Whether that is a position where a batch may end: not where texts of timestamps sort differently."""
+        """Return whether that is a position where a batch may end: not where texts of timestamps sort differently."""
         return self._compiler.ends_at_edge()
 
     @cached_property
@@ -315,7 +315,7 @@ class RuleStatements:
 
     @cached_property
     def followers(self) -> tuple[FollowerStatements, ...]:
-        """For every follower, the deepest first."""
+        """Return the statements of every follower, the deepest first."""
         return tuple(self._compiler.follower(path) for path in follower_paths(self._selection))
 
     def fill(
@@ -514,8 +514,8 @@ def unkeyed_paths(selection: Selection) -> list[FollowerPath]:
         refers = any((key.to_schema, key.to_table) == own for key in reference.table.foreign_keys)
         # An array has no arrays as its elements, and not the collation of the column.
         unlisted = any(column.loose or column.type.endswith("]") for column in reference.to)
-        kept = follower.followers or follower.live or reference.inherited
-        return not (refers or unlisted or kept or reference.enforced)
+        retaining = follower.followers or follower.live or reference.inherited
+        return not (refers or unlisted or retaining or reference.enforced)
 
     return [path for path in follower_paths(selection) if len(path) == 1 and is_unkeyed(path[0])]
 
