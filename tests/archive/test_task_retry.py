@@ -118,7 +118,7 @@ def test_a_busy_sqlite_is_reported_as_locked(
     monkeypatch.setattr(digests, "BUSY_SECONDS", 0.0)
     with closing(sqlite3.connect(database.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        digests.main(str(database.path))
+        digests.main(Path(database.path).as_uri())
         other.execute("ROLLBACK")
     assert json.loads(capsys.readouterr().out) == {"error": "database is locked"}
 

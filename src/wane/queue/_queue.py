@@ -203,9 +203,12 @@ class Queue:
             return []  # Nothing is of no kind, and nothing is in no queue.
         taken: list[Reservation] = []
         for may_retry in (True, False):
+            # Before reserving: what is reserved now is not overdue, however short its lease is.
+            late = self._must_check() and self._has_overdue()
             self._take(taken, limit, chosen, passes)
+            late = late or (not taken and self._has_overdue())
             # Overdue messages return to their pool; if there was nothing else, they are reserved instead.
-            if (taken and not self._must_check()) or not self._expire_overdue() or taken or not may_retry:
+            if not late or not self.expire_leases(_EXPIRED_BESIDE_RESERVING).count or taken or not may_retry:
                 break
         return taken
 
@@ -217,11 +220,8 @@ class Queue:
         self._next_check = now + _MOST_UNCHECKED_SECONDS
         return True
 
-    def _expire_overdue(self) -> bool:
-        """Expire overdue messages; return whether there were any."""
-        if not self._messages.has_overdue(self.store.run, self.pool, self._now(self.store.clock)):
-            return False
-        return self.expire_leases(_EXPIRED_BESIDE_RESERVING).count > 0
+    def _has_overdue(self) -> bool:
+        return self._messages.has_overdue(self.store.run, self.pool, self._now(self.store.clock))
 
     def _take(
         self,
