@@ -1,24 +1,27 @@
 """The process from which Spark forks its Python workers, with everything imported that the pipeline's tasks need.
 
 Importing takes longer than most tasks. What is imported is also frozen: a worker collects garbage after every task, and
-would examine every object of these modules each time.
+would examine every object of these modules each time. Spark starts one such process for tasks, and one for each step of
+planning a data source, which imports what it needs by itself.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import sys
 from importlib.util import find_spec
 
 from pyspark.daemon import manager
 
+_TASKS = "pyspark.worker"
+"""The module of the workers that run tasks."""
 _NEEDED = (
     "adbc_driver_manager.dbapi",
     "adbc_driver_postgresql",
     "adbc_driver_sqlite",
     "pyarrow.compute",
     "pyarrow.parquet",
-    "pyspark.worker",
     "wane._archive.pipeline.evictors",
     "wane._archive.pipeline.extract",
     "wane._archive.pipeline.unique",
@@ -27,12 +30,13 @@ _NEEDED = (
 
 
 def main() -> None:
-    """Import what tasks need, and fork workers until Spark ends."""
-    for module in _NEEDED:
-        importlib.import_module(module)
-    if find_spec("psycopg") is not None:
-        importlib.import_module("wane._db.postgres.store")
-    gc.freeze()
+    """Import what tasks need, if the workers run tasks, and fork workers until Spark ends."""
+    if _TASKS in sys.argv[1:]:
+        for module in (_TASKS, *_NEEDED):
+            importlib.import_module(module)
+        if find_spec("psycopg") is not None:
+            importlib.import_module("wane._db.postgres.store")
+        gc.freeze()
     manager()
 
 
