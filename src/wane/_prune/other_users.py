@@ -51,3 +51,8 @@ class OtherUsers:
         if many or found.changes - last.changes > own.changes:
             self._seen = now
         return now - self._seen
+
+    def spare(self) -> None:
+        """Spare others, if any use the database now, the work that follows a batch of this sweep."""
+        if self.clock() - self._seen < _WINDOW_SECONDS:
+            self.counters.finish_writing()

@@ -162,6 +162,7 @@ class Pacing:
         """
         if not self.pace.pauses:
             return
+        self.others.spare()
         waited = 0.0
         while True:
             left = self._pace_now().pause_seconds(self.seconds) - waited

@@ -61,6 +61,10 @@ class ActivityCounters(ABC):
     def quiet_seconds(self) -> float:
         """Return for how long no other session has used the database, as far as that is known at once; else 0."""
 
+    @abstractmethod
+    def finish_writing(self) -> None:
+        """Do for what this session has written what the next commit of another session would have to do."""
+
 
 class SqliteActivity(ActivityCounters):
     """Commits of other connections, and the times of the files."""
@@ -82,6 +86,11 @@ class SqliteActivity(ActivityCounters):
                 written.append(file.stat().st_mtime)
         return max(time.time() - max(written), 0.0) if written else 0.0
 
+    def finish_writing(self) -> None:
+        # The commit that makes the log longer than a thousand pages moves all of them into the database. No session
+        # waits for this checkpoint, which holds no write lock.
+        self._store.read(Statement("PRAGMA main.wal_checkpoint(PASSIVE)", {}), _SECONDS)
+
 
 class PostgresActivity(ActivityCounters):
     """The server's statistics."""
@@ -102,6 +111,9 @@ class PostgresActivity(ActivityCounters):
     def quiet_seconds(self) -> float:
         [(seconds, idle)] = self._store.read(Statement(_QUIET, {}), _SECONDS)
         return (_NO_SESSIONS_SECONDS if seconds is None else max(seconds, 0.0)) if idle else 0.0
+
+    def finish_writing(self) -> None:
+        """Do nothing: checkpoints are the work of a process of the server."""
 
 
 def activity_of(store: Store) -> ActivityCounters:
