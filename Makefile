@@ -151,7 +151,11 @@ bench: setup ## run all benchmarks, one at a time, and write their summary; QUIC
 	@$(if $(PEERS),$(PEERS)/bin/python -m bench.peers --cpu $(if $(QUICK),--rows 20000 --rounds 1))
 	@$(BIN)/python -m bench.partition $(if $(QUICK),--rows 100000 --rounds 1)
 	@$(BIN)/python -m bench.archive $(if $(QUICK),--rows 50000 --rounds 1)
-	@$(BIN)/python -m bench.fleet --members $(if $(QUICK),10,100)
+	@$(BIN)/python -m bench.archive --cold 30000
+	@$(BIN)/python -m bench.archive --scale 5 --rows $(if $(QUICK),100000,10000000)
+	@$(BIN)/python -m bench.archive --files $(if $(QUICK),100,1000)
+	@$(BIN)/python -m bench.archive --cluster --rows $(if $(QUICK),10000,40000)
+	@$(BIN)/python -m bench.fleet --members $(if $(QUICK),10,1000)
 	@$(BIN)/python -m bench.summary
 
 crash: setup ## kill sweeps at random times, hundreds of times on each store

@@ -50,7 +50,7 @@ from bench.measuring import ROOT, machine, postgres_url, print_line, timed
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.files import listing
 from wane._archive.rows.statistics import statistics as statistics_of
-from wane._archive.spark.session import session
+from wane._archive.spark.session import long_work, session
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._keeper import Keeper, open_keeper
@@ -449,7 +449,9 @@ def measure(database: Database, folder: Path, rows: int, rounds: int) -> dict[st
     if shutil.which("zstd") and shutil.which("psql" if database.kind == "postgres" else "sqlite3"):
         contenders["copy_and_zstd"] = fresh_first(lambda place: copy_and_zstd(database, place))
     rival = None
-    if isinstance(database, Postgres) and JDBC.exists() and "host=/" not in database.url:
+    if isinstance(database, Postgres) and ("host=/" in database.url or not JDBC.exists()):
+        print_line(f"Spark over JDBC is not measured: it needs TCP and {JDBC} (Debian: libpostgresql-jdbc-java)")
+    elif isinstance(database, Postgres):
         rival = SparkJdbc(database, folder)
         contenders["spark_jdbc"] = fresh_first(lambda place: rival.run(place, rows))
     samples: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
@@ -740,7 +742,8 @@ def main() -> None:
         folder = Path(place)
         settings = contract(folder / "first", "sqlite:///unused.db", Sqlite.unit).spark
         if not options.cluster and not options.cold:
-            results["spark_start_seconds"] = round(timed(lambda: session(settings))[0], 2)
+            with long_work(options.rows):  # As a sweep of so many rows starts it.
+                results["spark_start_seconds"] = round(timed(lambda: session(settings))[0], 2)
 
         def measured(database: Database) -> None:
             kind = results.setdefault(database.kind, {})
@@ -762,7 +765,7 @@ def main() -> None:
         if options.only != "postgres" and not options.cluster:
             measured(Sqlite(folder))
         if options.only != "sqlite":
-            with postgres_url() as url:
+            with postgres_url(tcp=True) as url:
                 measured(Postgres(url))
     text = json.dumps(results, indent=2) + "\n"
     assert place not in text

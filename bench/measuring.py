@@ -18,6 +18,7 @@ import psycopg
 ROOT = Path(__file__).parents[1]
 AS_PEOPLE_RUN_IT = {"shared_buffers": "1GB", "max_wal_size": "4GB"}
 """Settings of a server that is measured; tests' servers are smaller."""
+TCP_HOST = "127.0.0.1"
 URL_VARIABLE = "WANE_BENCH_POSTGRES_URL"
 _LOAD_AT_START = round(os.getloadavg()[0], 1)
 _SERVER: dict[str, str] = {}
@@ -26,8 +27,8 @@ _DESCRIBED = ("server_version", "shared_buffers", "max_wal_size", "wal_buffers")
 
 
 @contextmanager
-def postgres_url() -> Iterator[str]:
-    """A database of our own on a server of our own, or a schema of our own on an existing one."""
+def postgres_url(*, tcp: bool = False) -> Iterator[str]:
+    """A database of our own on a server of our own, over a socket or TCP, or a schema of our own on an existing one."""
     given = os.environ.get(URL_VARIABLE)
     if given:
         with psycopg.connect(given, autocommit=True) as connection:
@@ -46,9 +47,12 @@ def postgres_url() -> Iterator[str]:
         sys.exit(f"no PostgreSQL to measure: run `make setup`, or set {URL_VARIABLE}")
     directory = Path(tempfile.mkdtemp(prefix="wane-bench-", dir="/tmp"))
     directory.chmod(0o755)
-    with servers.PostgresServer(installation, directory, durable=True, settings=AS_PEOPLE_RUN_IT) as server:
-        describe_server(server.url)
-        yield server.url
+    listening = {"listen_addresses": TCP_HOST} if tcp else {}
+    settings = {**AS_PEOPLE_RUN_IT, **listening}
+    with servers.PostgresServer(installation, directory, durable=True, settings=settings) as server:
+        url = server.url.replace(str(directory), TCP_HOST) if tcp else server.url
+        describe_server(url)
+        yield url
 
 
 def describe_server(url: str) -> None:

@@ -44,6 +44,7 @@ ARCHIVE = (
     ("time / Spark over JDBC", "time, wane / spark_jdbc", "≤ 0.7", ""),
     ("CPU / Spark over JDBC", "CPU, wane / spark_jdbc", "", ""),
 )
+COLD_ROWS = 30_000
 OTHERWISE = ("pace", "p99", "p95", "longest", "tenth", "write-ahead")
 """Ratios of something else than CPU time, whatever a run measured."""
 NOT_MEASURED = "not measured"
@@ -87,6 +88,25 @@ def lines() -> Iterator[Line]:
         archive = f"{named} archive, {load('archive').get(store, {}).get('rows', 0):,} rows"
         for what, key, *goals in ARCHIVE[: None if store == "postgres" else -2]:  # Spark has no driver for the other.
             yield Line(f"{archive}, {what}", "archive", (store, "ratios", key), goals[list(STORES).index(store)])
+    for store, named in STORES.items():
+        larger = load("archive").get(store, {}).get("scale", {})
+        what = f"{named} archive, {larger.get('factor', 0)} times the rows, {larger.get('whole', {}).get('rows', 0):,}"
+        for measure in ("time", "CPU"):
+            yield Line(f"{what}: {measure}", "archive", (store, "scale", measure), "")
+        for process in ("driver", "task"):
+            yield Line(f"{what}: memory of a {process}", "archive", (store, "scale", "memory", process), "≤ 1.1")
+        cold = f"{named} archive, the first run in a process, {COLD_ROWS:,} rows: seconds"
+        yield Line(cold, "archive", (store, "cold", "seconds"), "")
+        by_key = f"{named} archive, files that a query by key reads of 1,000"
+        yield Line(by_key, "archive", (store, "by_key", "one", "files"), "1")
+    for step in ("copy", "evict"):
+        scaling = f"{step}, 1 worker / 2, 1 / 4"
+        yield Line(f"archive on a cluster, {scaling}", "archive", ("postgres", "cluster", scaling), "")
+    for kind, named in (("separate", "an archive each"), ("shared", "one shared archive")):
+        members = load("fleet").get(kind, {}).get("members", 0)
+        for run in ("first", "idle", "second"):
+            what = f"fleet of {members:,} databases, {named}, {run} pass: CPU seconds of a member"
+            yield Line(what, "fleet", (kind, run, "cpu_seconds_a_member"), "")
     for name in SYSTEMS:
         yield Line(f"tables of {name}, `--fast` / its own cleaner", "systems", (name, "ratio"), "≥ 0.75")
     for name in ("procrastinate, PostgreSQL", "Prefect, PostgreSQL"):
@@ -161,9 +181,10 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
         else:
             of = saved.get("ratios_of") or saved.get("seconds_of") or ""
             by_cpu = " by CPU" if of == "CPU time" and not any(word in line.what for word in OTHERWISE) else ""
-            # A store that was measured by itself has its own date.
-            on = value(saved, (line.path[0], "measured_on")) or saved["measured_on"]
-            yield line.what, f"{ratio}{by_cpu}", line.goal, on
+            # What was measured by itself has its own date.
+            dates = (value(saved, (*line.path[:depth], "measured_on")) for depth in (2, 1, 0))
+            shown = " and ".join(map(str, ratio)) if isinstance(ratio, list) else f"{ratio}{by_cpu}"
+            yield line.what, shown, line.goal, next(filter(None, dates))
     yield from queue_rows()
 
 
