@@ -34,8 +34,15 @@ POOL = "bench"
 Barrier = Any
 AT_NORMAL = "wane at NORMAL"
 """Wane on SQLite with `synchronous = NORMAL`, which is no setting of its own."""
-_spent: list[float] = []
-"""CPU seconds of each measurement of this process."""
+_spent: list[tuple[float, float]] = []
+"""CPU seconds and seconds of each measurement of this process."""
+_most: list[int] = []
+"""The most operations of a measurement of this process; empty if only seconds end it."""
+_ENOUGH_SECONDS = 60.0
+SHORT = 10_000
+"""Fewer pending messages than this would run out within seconds, or grow as much by what is enqueued before."""
+FEW = 800
+"""As many operations are measured on a short queue, which is then filled up again."""
 _ends: list[Barrier] = []
 """Before and after the server's CPU time is read at the end of a measurement."""
 PAYLOAD = {"flow_run": "0b6c1f0e-3a53-4d8e-9d5e-6a3c2c0f7a11", "reason": "crashed", "attempt": 1}
@@ -54,27 +61,26 @@ class System:
 
 
 def count_until(seconds: float, once: Callable[[], object]) -> int:
-    done, began, end = 0, time.process_time(), time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    done, cpu, began = 0, time.process_time(), time.perf_counter()
+    while time.perf_counter() < began + seconds and done not in _most:
         once()
         done += 1
-    _spent.append(time.process_time() - began)
-    _ended()
+    _ended(cpu, began)
     return done
 
 
 async def count_until_async(seconds: float, once: Callable[[], Any]) -> int:
-    done, began, end = 0, time.process_time(), time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    done, cpu, began = 0, time.process_time(), time.perf_counter()
+    while time.perf_counter() < began + seconds and done not in _most:
         await once()
         done += 1
-    _spent.append(time.process_time() - began)
-    _ended()
+    _ended(cpu, began)
     return done
 
 
-def _ended() -> None:
+def _ended(cpu: float, began: float) -> None:
     """Wait with an open connection until the server's CPU time was read: that of a process that ended is gone."""
+    _spent.append((time.process_time() - cpu, time.perf_counter() - began))
     for barrier in _ends:
         barrier.wait()
 
@@ -415,23 +421,34 @@ def _process(
     where: str,
     barriers: tuple[Barrier, Barrier, Barrier],
     seconds: float,
+    most: list[int],
     results: Any,
 ) -> None:
     began, *ends = barriers
     _ends.extend(ends)
+    _most.extend(most)
     done = work(where, began, seconds)
-    results.put((done, sum(_spent)))
+    results.put((done, *_spent[-1]))
 
 
 def rate(
-    work: Callable[[str, Barrier, float], int], where: str, workers: int, seconds: float, server: int | None = None
+    work: Callable[[str, Barrier, float], int],
+    where: str,
+    workers: int,
+    seconds: float,
+    server: int | None = None,
+    most: int | None = None,
 ) -> tuple[float, float]:
-    """Operations per second of several processes together, and the CPU seconds of one, with the server's."""
+    """Operations per second of several processes together, and the CPU seconds of one, with the server's.
+
+    They end after some seconds, or after `most` operations of all together.
+    """
     context = multiprocessing.get_context("spawn")
     barriers = (context.Barrier(workers + 1), context.Barrier(workers + 1), context.Barrier(workers + 1))
     results = context.Queue()
+    each = [] if most is None else [most // workers]
     processes = [
-        context.Process(target=_process, args=(work, where, barriers, seconds, results)) for _ in range(workers)
+        context.Process(target=_process, args=(work, where, barriers, seconds, each, results)) for _ in range(workers)
     ]
     for process in processes:
         process.start()
@@ -442,8 +459,9 @@ def rate(
     found = [results.get(timeout=120) for _ in processes]
     for process in processes:
         process.join()
-    total = sum(done for done, _ in found)
-    return total / seconds, (spent + sum(own for _, own in found)) / total
+    total = sum(done for done, _, _ in found)
+    per_second = sum(done / took for done, _, took in found)
+    return per_second, (spent + sum(own for _, own, _ in found)) / total
 
 
 # Wakeups: how long after an enqueue began a process that waits has been woken
@@ -604,9 +622,11 @@ def measure(
                 spent: dict[str, list[float]] = {system.name: [] for system in systems}
                 for _ in range(rounds):
                     for system in systems:
-                        if pending < 10_000 and what == "drain" and system is not BARE:
-                            _top_up(system, where[system.name], seconds)
-                        per_second, each = rate(getattr(system, what), where[system.name], many, seconds, server)
+                        few = FEW if pending < SHORT and system is not BARE else None
+                        work, there = getattr(system, what), where[system.name]
+                        per_second, each = rate(work, there, many, seconds, server, few)
+                        if few is not None:
+                            _restore_length(system, what, there, few // many * many, many)
                         samples[system.name].append(per_second)
                         spent[system.name].append(round(each * 1_000_000, 1))
                 median = {name: statistics.median(values) for name, values in samples.items()}
@@ -623,7 +643,7 @@ def measure(
                         **(_by_cpu(spent) if cpu else {}),
                     }
                 )
-        if pending < 10_000:
+        if pending < SHORT:
             lines += _measure_wakeups(store, {name: where[name] for name in where if name in WAKING})
     return lines
 
@@ -676,9 +696,12 @@ def _drain_all(where: str) -> None:
             queue.ack(one.message_id, one.token)
 
 
-def _top_up(system: System, where: str, seconds: float) -> None:
-    """A short queue must not run empty while it is measured; enqueuing does not belong to the measurement."""
-    rate(system.enqueue, where, 2, seconds)
+def _restore_length(system: System, what: str, where: str, operations: int, workers: int) -> None:
+    """Let a short queue have as many messages as before it was measured."""
+    if what == "enqueue":
+        rate(system.drain, where, 1, _ENOUGH_SECONDS, most=operations - 1)  # And one to begin with.
+    else:
+        rate(system.enqueue, where, 1, _ENOUGH_SECONDS, most=operations + workers)
 
 
 def main() -> None:

@@ -135,8 +135,6 @@ QUEUE_GOALS = {
     },
 }
 """By what is measured, beside whom, with how many pending, by how many workers."""
-GROWN = ("drain", "honker 0.5.0", 1_000, 1)
-"""What enqueues so fast before each drain that it had many more pending, in which it searches: no ratio to show."""
 
 
 def queue_rows() -> Iterator[tuple[str, str, str, str]]:
@@ -150,8 +148,6 @@ def queue_rows() -> Iterator[tuple[str, str, str, str]]:
         }
         for what, peer, pending, workers in {**found, **goals}:
             ratio, by_cpu = found.get((what, peer, pending, workers), (NOT_MEASURED, None))
-            if (what, peer, pending, workers) == GROWN:
-                ratio, by_cpu = "see below", None
             shown = "reserve + ack" if what == "drain" else what
             equal = ", neither waits for the disk" if peer.startswith("honker") else ""
             many = "worker" if workers == 1 else "workers"
