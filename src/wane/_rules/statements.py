@@ -21,7 +21,7 @@ from wane._frozen import frozen
 from wane._rules.indexes import has_time_index, orders_keys, served
 from wane._rules.queries import Queries
 from wane._rules.rows import Rows, all_of, cutoff, nested
-from wane._rules.run_step import LARGE, LOCKED, MANY, RunStep
+from wane._rules.run_step import IF_LARGE, IF_LOCKED, IF_MANY, RunStep
 from wane._rules.scopes import MOST_SCOPES, SCOPES, Scope, ScopeWalk, can_walk, each_scope, walk_of, walks
 from wane._rules.selection import BoundFollower, BoundReference, Selection, follower_paths, locked_paths
 from wane._rules.slices import SliceStatements, slice_statements
@@ -89,9 +89,9 @@ class FollowerStatements:
 
     def some_steps(self) -> Iterator[RunStep]:
         """Yield the statements that take some of its rows, as they run."""
-        yield RunStep(f"take some of {self.name}", self.some, MANY, None if self.childless else self.table)
-        yield RunStep("take those without followers", self.childless, MANY, self.table)
-        yield RunStep(f"check whether any of {self.name} is left", self.remaining, MANY)
+        yield RunStep(f"take some of {self.name}", self.some, IF_MANY, None if self.childless else self.table)
+        yield RunStep("take those without followers", self.childless, IF_MANY, self.table)
+        yield RunStep(f"check whether any of {self.name} is left", self.remaining, IF_MANY)
 
     @property
     def name(self) -> str:
@@ -361,15 +361,15 @@ class RuleStatements:
             when = "if others are active, or outside of a sweep"
         yield RunStep(take, self.take_range, when)
         if self.dialect.locks_rows:
-            yield RunStep("find the oldest due rows", self.candidates, LOCKED)
-            yield RunStep("lock those that are free", self.lock_unlocked, LOCKED)
-            yield RunStep("take them", self.take, LOCKED)
+            yield RunStep("find the oldest due rows", self.candidates, IF_LOCKED)
+            yield RunStep("lock those that are free", self.lock_unlocked, IF_LOCKED)
+            yield RunStep("take them", self.take, IF_LOCKED)
 
     def lock_steps(self, *, waiting: bool, when: str = "") -> Iterator[RunStep]:
         """Yield the statements that lock rows with some keys, and what holds their times."""
         if waiting:
             yield RunStep("lock them", self.lock, when)
-        yield RunStep("lock those that are free", self.lock_unlocked, LOCKED if waiting else when)
+        yield RunStep("lock those that are free", self.lock_unlocked, IF_LOCKED if waiting else when)
         for statement in self.lock_times:
             yield RunStep("lock what holds their times or windows", statement, when)
 
@@ -395,8 +395,8 @@ class RuleStatements:
         if self.slices is not None and not has_time_index(selection, self.dialect, kind):
             yield from self.slices.steps()
             if self.take_range is not None:
-                yield RunStep("lock them", self.lock, LARGE)
-                yield RunStep("take them", self.take, LARGE)
+                yield RunStep("lock them", self.lock, IF_LARGE)
+                yield RunStep("take them", self.take, IF_LARGE)
 
     def _time(self, slot: TimeSlot, now: datetime) -> object:
         """Return a bound on a time. All batches of a sweep have the same."""
