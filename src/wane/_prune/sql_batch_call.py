@@ -32,10 +32,11 @@ from wane._prune.call_results import MOST_SECONDS, BatchSizes, CalledBatch, Call
 from wane._prune.sql_gates import gates_are_open
 from wane._prune.sql_postgres import closing_references
 from wane._prune.take import Batch, gated
+from wane._rules.batch_statements import FollowerPath
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
+from wane._rules.rule_statements import statements_of
 from wane._rules.selection import Selection, follower_paths
-from wane._rules.statements import FollowerPath, statements_of
 
 _TYPES = {int: "bigint", float: "float8", Decimal: "numeric", str: "text"}
 _MOST_REFUSED = 2

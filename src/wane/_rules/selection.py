@@ -215,7 +215,7 @@ class Selection:
     """Whether a trigger or rule fires when its rows are deleted, on the table or on one of its partitions."""
     dependencies: Dependencies = Dependencies()
     compiled: dict[bool, object] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Its statements, with and without holds: see `wane._rules.statements`."""
+    """Its statements, with and without holds: see `wane._rules.rule_statements`."""
 
     @property
     def label(self) -> str:
