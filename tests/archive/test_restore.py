@@ -595,7 +595,7 @@ def test_a_task_that_was_overtaken_by_another_attempt_changes_nothing(
             before = RestoreJournal(transaction).pieces(job.restore)[number]
         load_piece(job, number)
         with opened(job.source) as store:
-            late = loading._Load(job, store, before)
+            late = loading._PieceLoad(job, store, before)
             try:
                 late.batch(list(loading._families(job, number, archive_dialect(store)))[:5])
             except ArchiveBusy:
@@ -814,5 +814,5 @@ def _half(job: Any, number: int) -> str:
             piece = RestoreJournal(transaction).pieces(job.restore)[number]
         if number == 0:
             families = list(loading._families(job, number, archive_dialect(store)))
-            loading._Load(job, store, piece).batch(families[: len(families) // 2])
+            loading._PieceLoad(job, store, piece).batch(families[: len(families) // 2])
     return json.dumps({"error": "ArchiveError", "message": "the disk is full"})

@@ -66,7 +66,7 @@ def _read(store: Store, contract: Contract, settings: Partitioned, key: Mapping[
     try:
         target = target_of(store, contract, settings)
         work = PartitionWork(store, contract, steps, "", ignore_event, Pace.of(contract.sweep), threading.Event())
-        found = _Explained(RetiringTable.of(work, target, None))
+        found = _RetirementExplainer(RetiringTable.of(work, target, None))
         name = steps.partition_of(target.info, key)
         return None if name is None else found.explain(name)
     finally:
@@ -74,7 +74,7 @@ def _read(store: Store, contract: Contract, settings: Partitioned, key: Mapping[
 
 
 @dataclass(frozen=True, slots=True)
-class _Explained:
+class _RetirementExplainer:
     """Explains partitions of one table."""
 
     leaving: RetiringTable

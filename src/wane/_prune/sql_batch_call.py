@@ -63,7 +63,7 @@ class BatchCall:
     def __init__(
         self, store: PostgresStore, selection: Selection, now: datetime, settings: SweepSettings, fence: Fence | None
     ) -> None:
-        writer = _Writer(selection, settings, fence)
+        writer = _BatchFunctionWriter(selection, settings, fence)
         times = writer.times(now)
         self._store = store
         self._functions = writer.functions({name: _type_of(value) for name, value in times.items()})
@@ -122,7 +122,7 @@ def batch_call(
     return None if at_once is None else BatchCall(store, selection, now, settings, fence)
 
 
-class _Writer:
+class _BatchFunctionWriter:
     """Writes the function of one rule."""
 
     def __init__(self, selection: Selection, settings: SweepSettings, fence: Fence | None) -> None:

@@ -38,11 +38,11 @@ class SliceStatements:
 
 def slice_statements(rows: Rows, selection: Selection) -> SliceStatements:
     """Write the statements that walk the table of a rule by its key."""
-    writer = _Writer(rows, selection)
+    writer = _SliceWriter(rows, selection)
     return SliceStatements(writer.ends(behind=False), writer.ends(behind=True), writer.due())
 
 
-class _Writer:
+class _SliceWriter:
     def __init__(self, rows: Rows, selection: Selection) -> None:
         self.rows, self.dialect, self.selection = rows, rows.dialect, selection
         self.table = f"{self.dialect.table(selection.table)} AS t"

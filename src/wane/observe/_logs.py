@@ -165,14 +165,14 @@ def configure_logging(level: LogLevel | str = LogLevel.INFO, form: LogFormat | s
 
     Calling it again replaces the settings.
     """
-    handler = _Lines(LogFormat(form))
-    for other in [one for one in LOGGER.handlers if isinstance(one, _Lines)]:
+    handler = _StderrHandler(LogFormat(form))
+    for other in [one for one in LOGGER.handlers if isinstance(one, _StderrHandler)]:
         LOGGER.removeHandler(other)
     LOGGER.addHandler(handler)
     LOGGER.setLevel(LogLevel(level).name)
 
 
-class _Lines(logging.StreamHandler[TextIO]):
+class _StderrHandler(logging.StreamHandler[TextIO]):
     """Writes to the current stderr: a progress bar may have replaced it."""
 
     def __init__(self, form: LogFormat) -> None:

@@ -17,7 +17,7 @@ from wane._archive.delta.commits import find_lost, record, require_whole, seen
 from wane._archive.delta.paths import cold_path
 from wane._archive.delta.sql_log import ArchiveLog, Recorded
 from wane._archive.journal import Journal, Journaled, State
-from wane._archive.maintenance.journal import COMPACT, EXPIRE, Job, Jobs
+from wane._archive.maintenance.journal import COMPACT, EXPIRE, Jobs, MaintenanceJob
 from wane._archive.maintenance.upkeep import Upkeep, read_changes
 from wane._archive.maintenance.write_back import find_missing, require_files, require_sound, write_back
 from wane._archive.pipeline.sweep import TableSweep, Tally
@@ -254,7 +254,7 @@ class Repair:
             ended.append(f"{job.kind} {job.id} of {job.table}")
         return ended
 
-    def _jobs_without_archive(self, names: Sequence[str]) -> list[Job]:
+    def _jobs_without_archive(self, names: Sequence[str]) -> list[MaintenanceJob]:
         """Return unfinished jobs whose table is not in the archive: it was moved away, or the contract names another
         folder.
 

@@ -119,7 +119,7 @@ def _load(job: LoadJob, number: int) -> dict[str, Any]:
         store.require_migrated()
         with store.transaction() as transaction:
             [piece] = [one for one in RestoreJournal(transaction).pieces(job.restore) if one.number == number]
-        loading = _Load(job, store, piece)
+        loading = _PieceLoad(job, store, piece)
         waiting = islice(_families(job, number, archive_dialect(store)), piece.looked_at, None)
         ahead = next(waiting, None)
         while ahead is not None:
@@ -144,7 +144,7 @@ def _fill(first: RowFamily, waiting: Iterator[RowFamily], size: int) -> tuple[li
     return batch, None
 
 
-class _Load:
+class _PieceLoad:
     """Loads one piece."""
 
     def __init__(self, job: LoadJob, store: Store, piece: JournaledPiece) -> None:
@@ -249,12 +249,12 @@ def _is_refused(problem: WaneError) -> bool:
 def _families(job: LoadJob, number: int, archive: ArchiveDialect) -> Iterator[RowFamily]:
     """Yield the rows of a piece in the order of their keys, each with what left with it."""
     folder, checked = cold_path(job.folder), archive.checksums
-    following = [_Following(_rows(job, folder, part, number, checked)) for part in range(1, len(job.targets))]
+    following = [_FollowingRows(_rows(job, folder, part, number, checked)) for part in range(1, len(job.targets))]
     for _, row in _rows(job, folder, 0, number, checked):
         yield RowFamily((row, *(one for stream in following for one in stream.of(row.key))))
 
 
-class _Following:
+class _FollowingRows:
     """Rows in the order of the keys of those that they left with, read in step with those."""
 
     def __init__(self, rows: Iterator[tuple[str, ColdRow]]) -> None:
