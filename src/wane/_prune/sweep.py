@@ -32,12 +32,12 @@ from wane._prune.admission import require_admin
 from wane._prune.approval import check_fuse, record_swept
 from wane._prune.batches import Batches, pass_gates
 from wane._prune.binding import Bindings
+from wane._prune.build_plan import action_name
 from wane._prune.fuse import PROBE_SECONDS
 from wane._prune.gates import closed_gate
 from wane._prune.other_users import OtherUsers
 from wane._prune.pace import Pace
 from wane._prune.pacing import STOPPED, Closed, Stopped
-from wane._prune.planning import action_name
 from wane._prune.primitive import take_all_scopes, whoami
 from wane._prune.sql_activity import activity_of
 from wane._prune.sql_outbox import write_taken_event
