@@ -65,7 +65,11 @@ def log_event(event: events.Event) -> None:
             counts = {"rows": event.evicted.get(event.table, 0), "stayed": event.stale}
             log(logging.INFO, f"system/{event.table}_archived", rule=event.rule, sweep=event.sweep, **counts)
         case events.RowsRestored():
-            counts = {"rows": event.restored.get(event.table, 0), "there": event.there, "unrestored": event.unrestored}
+            counts = {
+                "rows": event.restored.get(event.table, 0),
+                "existing": event.existing,
+                "unrestored": event.unrestored,
+            }
             log(logging.INFO, f"system/{event.table}_restored", restore=event.restore, into=event.into, **counts)
         case events.ArchiveStep():
             where = {"table": event.table, "rule": event.rule, "state": event.state}

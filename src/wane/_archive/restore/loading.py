@@ -89,7 +89,7 @@ def load_piece(job: LoadJob, number: int) -> str:
 
 def _compare(job: LoadJob, number: int) -> dict[str, Any]:
     would: Counter[str] = Counter()
-    there = conflicts = 0
+    existing = conflicts = 0
     first: list[tuple[str, str]] = []
     with opened(job.source) as store:
         statements = RestoreRows(rows_of(store), archive_dialect(store), restore_dialect(store))
@@ -108,10 +108,10 @@ def _compare(job: LoadJob, number: int) -> dict[str, Any]:
                     continue
                 for row in family.rows:
                     if found.get((row.target, row.key)) == row.digest:
-                        there += 1
+                        existing += 1
                     else:
                         would[job.targets[row.target].name] += 1
-    return {"would": dict(would), "there": there, "conflicts": conflicts, "first": first[:_SHOWN]}
+    return {"would": dict(would), "existing": existing, "conflicts": conflicts, "first": first[:_SHOWN]}
 
 
 def _load(job: LoadJob, number: int) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class _PieceLoad:
                 self.piece.number,
                 self.piece.rows,
                 self.piece.looked_at + len(families),
-                self.piece.there + loaded.there,
+                self.piece.there + loaded.existing,
                 self.piece.replaced + sum(loaded.replaced.values()),
                 batch.audit.counts,
                 batch.audit_id,
