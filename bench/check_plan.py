@@ -30,8 +30,8 @@ from wane._db import Store, open_store
 from wane._db.postgres.store import PostgresStore
 from wane._db.url import resolve_url
 from wane._findings import Finding, Severity
+from wane._prune.build_plan import build_plan
 from wane._prune.plan import Plan
-from wane._prune.planning import build_plan
 from wane._rules.queries import queries_of
 
 ROOT = Path(__file__).parents[1]

@@ -20,13 +20,18 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def test_no_two_public_classes_share_a_name() -> None:
+OF_EACH_STORE = {"Explained": ["_db/postgres/store.py", "_db/sqlite/store.py"]}
+"""Classes that are one idea, implemented for each store."""
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """An underscore makes no other name of it: who searches for the word finds both."""
     found: dict[str, list[str]] = defaultdict(list)
     for file in SOURCE.rglob("*.py"):
         for node in ast.walk(parsed(file)):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(str(file.relative_to(SOURCE)))
-    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(str(file.relative_to(SOURCE)))
+    assert {name: sorted(files) for name, files in found.items() if len(files) > 1} == OF_EACH_STORE
 
 
 def test_audit_entries_are_built_in_one_file() -> None:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from wane._ledger import AuditEntry, Hold
     from wane._partition.facade import Partition
     from wane._prune.approval import Approver, FuseReview
+    from wane._prune.build_plan import Progress
     from wane._prune.pace import Pace
     from wane._prune.plan import Plan, Step
-    from wane._prune.planning import Progress
     from wane._prune.primitive import Pruned, Pruner
     from wane._prune.sql_fuse import Approval
     from wane._prune.sweep import Sweep, Sweeper
@@ -513,7 +513,7 @@ class Keeper(Closable):
         progress: Progress | None = None,
     ) -> Plan:
         """Plan what is due, under every rule or under those named `table` or `table.rule`."""
-        from wane._prune.planning import build_plan
+        from wane._prune.build_plan import build_plan
 
         require_known(self.contract, only)
         archive = None

@@ -238,7 +238,8 @@ class RowsRestored:
     restore: int
     into: str | None
     restored: dict[str, int]
-    there: int
+    existing: int
+    """Rows that existed already, exactly as they were archived."""
     replaced: int
     unrestored: int
 

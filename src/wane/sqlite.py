@@ -89,7 +89,7 @@ class Registration:
             "wane_last_error": (0, lambda: self.last_error),
         }
         if has_family(self._keeper.contract):
-            webhooks = _Webhooks(WebhookRetention(self._keeper), self._connection)
+            webhooks = _WebhookFunctions(WebhookRetention(self._keeper), self._connection)
             functions |= {
                 "knocker_prune_events": (4, self._answer(webhooks.prune_events)),
                 "knocker_prune_orphan_deliveries": (3, self._answer(webhooks.prune_orphan_deliveries)),
@@ -158,7 +158,7 @@ class Registration:
         )
 
 
-class _Webhooks:
+class _WebhookFunctions:
     """The webhook functions. Statuses are a JSON array, NULL means the settled ones.
 
     Cutoffs are unix seconds; a queue that is NULL is the one that the contract names.

@@ -17,7 +17,6 @@ import pytest
 from archive.cloning import cloned, reopened
 from archive.cold import CONTRACT, Cold, cold_keeper, events, insert_events
 from servers import Database, PostgresDatabase, SqliteDatabase
-from wane._archive.context import is_same_database
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._prune.sweep import Outcome
@@ -142,11 +141,11 @@ def test_a_promoted_replica_is_the_same_database_and_a_restored_dump_is_not(
     with open_store(resolve_url(postgres_database.url)) as store:
         _, system, number = store.identity().split(":")
         # A physical replica has the same two numbers, wherever it runs.
-        assert is_same_database(store, f"postgres:{system}:{number}")
-        assert not is_same_database(store, f"postgres:{int(system) + 1}:{number}")
-        assert not is_same_database(store, f"postgres:{system}:1{number}")
+        assert store.had_identity(f"postgres:{system}:{number}")
+        assert not store.had_identity(f"postgres:{int(system) + 1}:{number}")
+        assert not store.had_identity(f"postgres:{system}:1{number}")
         # Roles without the right to read the system identifier know the number only.
-        assert is_same_database(store, f"postgres::{number}")
+        assert store.had_identity(f"postgres::{number}")
     postgres_database.execute("UPDATE wane.archive_origin SET identity = 'postgres:7000000000000000000:5'")
     insert_events(postgres_database, [500])
     with cold_keeper(postgres_database, tmp_path) as cold:
@@ -168,7 +167,7 @@ def test_the_identity_of_a_database_needs_no_special_right(postgres_database: Po
         url = urlunsplit(address._replace(netloc=f"{role}@")) if address.netloc else postgres_database.url
         with open_store(resolve_url(url)) as store:
             assert store.identity().startswith("postgres::")
-            assert is_same_database(store, known)
+            assert store.had_identity(known)
     finally:
         postgres_database.execute(f"DROP ROLE {role}")
 

@@ -245,7 +245,7 @@ def test_a_side_table_gets_copies_and_the_archive_keeps_its_own(database: Databa
         cold.one()
         for expected in (4, 0):  # The second time they are there already.
             done = back(cold, where="id <= 4", into="event_back")
-            assert (done.restored["event"], done.there) == (expected, 0 if expected else 8)
+            assert (done.restored["event"], done.existing) == (expected, 0 if expected else 8)
         rows = database.query(EVENT.replace("FROM event", "FROM event_back"))
         assert rows == [row for row in before["event"] if row[0] <= 4]
         reads = database.query(READ.replace("FROM event_read", "FROM event_back_event_read"))
@@ -545,7 +545,7 @@ def test_rows_whose_staging_vanished_are_chosen_anew(
         interrupt(cold, monkeypatch, "_remove")
         shutil.rmtree(tmp_path / "cold" / ".restore")
         done = back(cold, where="id <= 40")
-        assert (done.restored["event"], done.there) == (0, 40 + sum(n % 3 for n in range(1, 41)))
+        assert (done.restored["event"], done.existing) == (0, 40 + sum(n % 3 for n in range(1, 41)))
         conserve(cold, known, done=True)
 
 
@@ -595,7 +595,7 @@ def test_a_task_that_was_overtaken_by_another_attempt_changes_nothing(
             before = RestoreJournal(transaction).pieces(job.restore)[number]
         load_piece(job, number)
         with opened(job.source) as store:
-            late = loading._Load(job, store, before)
+            late = loading._PieceLoad(job, store, before)
             try:
                 late.batch(list(loading._families(job, number, archive_dialect(store)))[:5])
             except ArchiveBusy:
@@ -814,5 +814,5 @@ def _half(job: Any, number: int) -> str:
             piece = RestoreJournal(transaction).pieces(job.restore)[number]
         if number == 0:
             families = list(loading._families(job, number, archive_dialect(store)))
-            loading._Load(job, store, piece).batch(families[: len(families) // 2])
+            loading._PieceLoad(job, store, piece).batch(families[: len(families) // 2])
     return json.dumps({"error": "ArchiveError", "message": "the disk is full"})

@@ -31,7 +31,7 @@ def test_chosen_rows_move_back_exactly_and_are_protected_until_their_time(databa
         done = back(cold, where="id BETWEEN 11 AND 100")
         reads = sum(n % 3 for n in range(11, 101))
         assert done.restored == done.chosen == {"event": 90, "event_read": reads}
-        assert (done.there, done.replaced, done.unrestored) == (0, 0, 0)
+        assert (done.existing, done.replaced, done.unrestored) == (0, 0, 0)
         assert set(cold.hot()) == {*range(11, 101), *STAYING}
         assert [row for row in before["event"] if row in database.query(EVENT)] == database.query(EVENT)
         assert [row for row in before["event_read"] if 11 <= row[1] <= 100] == database.query(READ)

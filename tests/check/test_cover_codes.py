@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [
     *sorted(path for path in (ROOT / "src/wane/_check").glob("*.py") if path.name != "live.py"),
     *sorted((ROOT / "src/wane/_rules").glob("*.py")),
-    ROOT / "src/wane/_prune/planning.py",
+    ROOT / "src/wane/_prune/build_plan.py",
 ]
 CODE = re.compile(r"[a-z]+(-[a-z]+)+")
 REPORTING = ("add", "_add", "_error", "Finding")

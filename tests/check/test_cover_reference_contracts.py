@@ -18,8 +18,8 @@ from wane._db.statement import Statement
 from wane._db.url import resolve_url
 from wane._demo.seed import TRAPS, attached_path, seed
 from wane._findings import Finding, Severity
+from wane._prune.build_plan import build_plan
 from wane._prune.plan import Plan
-from wane._prune.planning import build_plan
 from wane._rules.queries import queries_of
 from wane._rules.selection import bind_contract, follower_paths
 from wane.reference import names, schema_sql

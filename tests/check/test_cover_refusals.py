@@ -12,7 +12,7 @@ from servers import Database, PostgresDatabase
 from wane._check.cover import cover
 from wane._db import open_store
 from wane._db.url import resolve_url
-from wane._prune.planning import build_plan
+from wane._prune.build_plan import build_plan
 from wane.errors import Unreachable
 
 TWO = f"""{EVENTS}

@@ -49,7 +49,7 @@ def test_a_plan_imports_neither_other_features_nor_other_drivers(sqlite_database
     fill(sqlite_database)
     write_contract(folder, sqlite_database.url)
     modules = imported("plan", "--at", AT)
-    assert "wane._prune.planning" in modules
+    assert "wane._prune.build_plan" in modules
     assert not modules & NEVER_FOR_READING
     assert not modules & {f"wane.{one}" for one in OTHER_PACKAGES}
     assert not modules & {"wane.events", "wane._async_keeper", "wane._prune.primitive"}

@@ -72,13 +72,13 @@ def hook(steps: Steps) -> None:
         steps.enter(f"replaced {cold.name}")
 
     upkeep.replace = replaced  # type: ignore[attr-defined]
-    checking = expire._Month._still_free
+    checking = expire._MonthExpiry._still_free
 
     def still_free(this: Any, transaction: Any) -> None:
         checking(this, transaction)
         steps.enter("free")
 
-    expire._Month._still_free = still_free  # type: ignore[method-assign,assignment]
+    expire._MonthExpiry._still_free = still_free  # type: ignore[method-assign,assignment]
     unlink = Path.unlink
 
     def unlinked(path: Path, *arguments: Any, **options: Any) -> None:

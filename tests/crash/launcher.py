@@ -28,7 +28,7 @@ from wane._ledger import Ledger
 from wane._prune.pace import Pace
 from wane._prune.sql_postgres import PostgresRowTaker
 from wane._prune.sweep import Sweeper
-from wane._rules.statements import RuleStatements
+from wane._rules.rule_statements import RuleStatements
 
 DAWDLE_SECONDS = 0.003
 WAIT_SECONDS = 60

@@ -85,7 +85,7 @@ def test_too_many_rows_beyond_every_month_are_reported_and_stay(
     postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres_database.script(PLAIN)
-    monkeypatch.setattr("wane._partition.maintain._MOST_MOVED", 2)
+    monkeypatch.setattr("wane._partition.months_ahead._MOST_MOVED", 2)
     with keeping(postgres_database, tmp_path) as keeper:
         keeper.partition.convert("event", accept=True)
         postgres_database.execute(

@@ -14,7 +14,7 @@ from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._demo.seed import seed
 from wane._demo.traps import TRAPS
-from wane._prune.planning import build_plan
+from wane._prune.build_plan import build_plan
 from wane._prune.primitive import Pruner
 
 

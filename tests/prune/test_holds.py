@@ -30,7 +30,7 @@ from wane._db.statement import Statement
 from wane._prune.pace import FAST
 from wane._prune.sweep import Outcome
 from wane._prune.take import gated
-from wane._rules.statements import RuleStatements
+from wane._rules.rule_statements import RuleStatements
 from wane.errors import BindError, Locked, UnknownTable, WrongArgument
 
 NOW = datetime.now(UTC)

@@ -17,8 +17,8 @@ from wane._db import open_store
 from wane._db.counting import Count, Exactness
 from wane._db.statement import Statement
 from wane._db.url import resolve_url
+from wane._prune.build_plan import build_plan
 from wane._prune.plan import Plan, Step
-from wane._prune.planning import build_plan
 from wane.errors import StoreError
 
 pytestmark = pytest.mark.unmigrated

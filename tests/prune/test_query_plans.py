@@ -20,8 +20,8 @@ from wane._prune.binding import Bindings
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.queries import queries_of
 from wane._rules.rows import rows_of
+from wane._rules.rule_statements import statements_of
 from wane._rules.selection import Selection
-from wane._rules.statements import statements_of
 
 ROWS = 20_000
 BATCH = 20

@@ -52,6 +52,11 @@ from wane._keeper import Keeper
 from wane._prune.pace import Pace
 from wane._prune.plan import StepStatement
 from wane._prune.sweep import Sweeper
+from wane._rules import access
+from wane._rules.rows import rows_of
+from wane._rules.rule_statements import statements_of
+from wane._rules.run_step import IF_LARGE
+from wane._sqlfunctions import install
 
 JOB = """
 CREATE TABLE job (id integer NOT NULL PRIMARY KEY, state text NOT NULL, at_ms bigint, tenant text, resolved_ms bigint,
@@ -157,18 +162,22 @@ def sweep(opened: Keeping, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ran
 
 
+def in_function(shown: str) -> str:
+    """Return a pattern of a statement inside a function, which has variables and literals for the placeholders."""
+    return r"(?:wane_\w+|'[^']*'|[0-9]+|ARRAY.*?])".join(map(re.escape, re.split(r"%\(\w+\)s", shown)))
+
+
 def matches(shown: StepStatement, ran: str, database: Database) -> bool:
     """Compare texts; SQLite traces statements with the values in the place of the placeholders.
 
-    A function that is created runs the statements in it, with its variables in the place of the placeholders.
+    A function that is created runs the statements in it.
     """
     if database.store == "sqlite":
         parts = re.split(r":[a-z_]\w*", shown.text)
         return re.fullmatch("(?s:.*?)".join(map(re.escape, parts)), ran) is not None
     if not ran.startswith(CREATES):
         return shown.text == ran
-    written = re.split(r"%\(\w+\)s", shown.text)
-    return re.search("(wane_\\w+|'[^']*'|[0-9]+|ARRAY.*?])".join(map(re.escape, written)), ran) is not None
+    return re.search(in_function(shown.text), ran) is not None
 
 
 def check(opened: Keeping, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -223,6 +232,56 @@ def test_what_a_function_runs_is_what_is_shown(
     with keeping(postgres_database, RULES[name]) as opened:
         ran = check(opened, monkeypatch)
         assert sum(text.startswith(CREATES) for text in ran) == 1
+
+
+@pytest.mark.parametrize("name", ["age", "states", "guard", "followers", "orphans", "mark"])
+def test_what_walks_a_table_by_its_key_is_what_is_shown(
+    database: Database, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(database, None)
+    if name != "followers":
+        database.execute("DELETE FROM note")
+    database.execute("DROP TABLE word")
+    with keeping(database, RULES[name]) as opened:
+        [step] = opened.keeper.plan(explain=True).steps
+        with monkeypatch.context() as patch:
+            patch.setattr(access, "LARGE", 10)
+            ran = sweep(opened, monkeypatch)
+        found = [[one for one in step.statements if matches(one, text, database)] for text in ran]
+        assert all(found), [text for text, shown in zip(ran, found, strict=True) if not shown]
+        purposes = [one.purpose for shown in found for one in shown]
+        walking = [one.purpose for one in step.statements if one.purpose.startswith(f"{IF_LARGE}: ")]
+        assert set(walking) <= set(purposes)
+        assert next(one for one in purposes if one in walking) == f"{IF_LARGE}: find where the first slice ends"
+
+
+FUNCTION = "CREATE FUNCTION wane.sql_take_"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_what_an_installed_function_runs_is_what_is_shown(
+    postgres_database: PostgresDatabase, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(postgres_database, None)
+    with keeping(postgres_database, RULES[name]) as opened:
+        [step] = opened.keeper.plan(explain=True).steps
+        store, [declared] = opened.keeper.store, opened.keeper.contract.tables
+        selection = opened.keeper.pruner.bindings.selection(declared, declared.rules[0])
+        compiled = statements_of(rows_of(store), selection)
+        with traced(opened.keeper, monkeypatch) as ran:
+            install(opened.keeper)
+    function = "\n".join(text.replace("%%", "%") for text in ran if text.startswith(FUNCTION))
+    # A function also has a way to lock and to check again where the engine needs none.
+    also = {one.text: "if need be" for one in (compiled.lock, compiled.recheck) if one is not None}
+    texts = also | {one.text: one.purpose for one in step.statements}
+    absent = []
+    # The longest first: one may be a part of another.
+    for text, purpose in sorted(texts.items(), key=lambda item: -len(item[0])):
+        function, times = re.subn(in_function(text).removeprefix(r"SELECT\ "), "", function)
+        if not times and not purpose.startswith(("if ", "in ")) and purpose != "find the next scopes":
+            absent.append(purpose)
+    assert absent == []
+    assert not [line for line in function.splitlines() if any(table in line for table in USERS)]
 
 
 @pytest.mark.parametrize("name", ["age", "followers"])

@@ -118,7 +118,7 @@ def require_owner(store: Store) -> None:
         origin, known = log.owner()
         if origin is None or known == identity:
             return
-        if known is not None and not is_same_database(store, known):
+        if known is not None and not store.had_identity(known):
             raise _clone(known, identity)
         log.own(origin, identity)
 
@@ -130,7 +130,7 @@ def require_original(store: Store) -> None:
     """
     store.require_migrated()
     origin, known = ArchiveLog(store.dialect, store.reader(_READ_SECONDS)).owner()
-    if origin is not None and known is not None and not is_same_database(store, known):
+    if origin is not None and known is not None and not store.had_identity(known):
         raise _clone(known, store.identity())
 
 
@@ -141,17 +141,3 @@ def _clone(known: str, identity: str) -> ArchiveError:
         " on; if both go on, `wane archive adopt --as-new` begins an archive of its own, in another folder or, where the"
         " archive is shared, in another partition",
     )
-
-
-def is_same_database(store: Store, recorded: str) -> bool:
-    """Check whether an identity recorded earlier is this database's, also if it was moved or failed over since."""
-    present = store.identity()
-    if store.kind == "sqlite":
-        # A file that was moved is the same file; a file that was restored or vacuumed into another is at the same path.
-        path, *file = recorded.rsplit(":", 2)
-        now, *same = present.rsplit(":", 2)
-        return path == now or file == same
-    # A physical replica that was promoted has the same system identifier and the same database oid.
-    system, number = recorded.split(":")[1:]
-    own, same_number = present.split(":")[1:]
-    return number == same_number and (system == own or not system or not own)

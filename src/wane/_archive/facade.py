@@ -67,6 +67,23 @@ def _require_libraries(needed: Sequence[str] = _LIBRARIES) -> None:
         raise SparkError(f"the archive's libraries are missing: {', '.join(missing)}", "pip install 'wane[spark]'")
 
 
+def _require_choice(where: str | None, sweep: int | None, keys: Sequence[object]) -> None:
+    if (where is not None) + (sweep is not None) + bool(keys) != 1:
+        raise WrongArgument("choose rows by exactly one of `where`, `sweep` and `keys`")
+
+
+def _require_restoring(on_conflict: str, protect: timedelta | None) -> None:
+    if on_conflict not in set(OnConflict):
+        raise WrongArgument(f"on_conflict is {on_conflict!r}", f"allowed: {', '.join(OnConflict)}")
+    if protect is not None and protect < timedelta(0):
+        raise WrongArgument("protect must not be negative")
+
+
+def _in_database(table: Table) -> str:
+    """Write where the rows of a table are that is archived in the same database."""
+    return f"rows of {table.name} are in {table.tier_schema}.{table.name.name}_<yyyymm>, in the same database"
+
+
 class Archive:
     """Rows past their hot window, moved to cold storage: see docs/explanation/archive.md."""
 
@@ -224,8 +241,7 @@ class Archive:
         shelved = next((one for one in _tier_tables(self._contract) if str(one.name) == table), None)
         if shelved is not None:
             raise WrongArgument(
-                f"rows of {table} are in {shelved.tier_schema}.{shelved.name.name}_<yyyymm>, in the same database",
-                "query them with SQL; `wane archive ls`, `expire` and `restore` work on them",
+                _in_database(shelved), "query them with SQL; `wane archive ls`, `expire` and `restore` work on them"
             )
 
     def compact(
@@ -484,24 +500,15 @@ class Archive:
         raise PlanError, and none comes back. `stop` ends it between two batches, and the same call resumes. Safe to
         repeat after any interruption.
         """
-        chosen = find_table(self._contract, table)
-        if not any(name == chosen for name, _ in self._rules()) and chosen not in _tier_tables(self._contract):
-            raise WrongArgument(
-                f"no rule archives {table} by itself", "rows that left with others come back with those"
-            )
-        if (where is not None) + (sweep is not None) + bool(keys) != 1:
-            raise WrongArgument("choose rows by exactly one of `where`, `sweep` and `keys`")
-        if on_conflict not in set(OnConflict):
-            raise WrongArgument(f"on_conflict is {on_conflict!r}", f"allowed: {', '.join(OnConflict)}")
-        if protect is not None and protect < timedelta(0):
-            raise WrongArgument("protect must not be negative")
+        chosen = self._restorable(table)
+        _require_choice(where, sweep, keys)
+        _require_restoring(on_conflict, protect)
         self._store.require_migrated()
         require_admin(self._store, self._contract)
         if chosen in _tier_tables(self._contract):
             if sweep is not None or into is not None:
                 raise WrongArgument(
-                    f"rows of {table} are in {chosen.tier_schema}.{chosen.name.name}_<yyyymm>, in the same database",
-                    "choose them by --key or --where, and copy them into other tables with SQL",
+                    _in_database(chosen), "choose them by --key or --where, and copy them into other tables with SQL"
                 )
             return self._tier(stop, pace).restore(
                 chosen,
@@ -559,6 +566,15 @@ class Archive:
             ended = RestoreJournal(transaction).find(number)
             assert ended is not None
             return _restore_status(transaction, ended)
+
+    def _restorable(self, table: str) -> Table:
+        """Return a table whose rows are archived by a rule of its own; raise if they are not."""
+        chosen = find_table(self._contract, table)
+        if not any(name == chosen for name, _ in self._rules()) and chosen not in _tier_tables(self._contract):
+            raise WrongArgument(
+                f"no rule archives {table} by itself", "rows that left with others come back with those"
+            )
+        return chosen
 
     def _require_sweep(self, table: str, number: int) -> None:
         with self._store.snapshot() as transaction:

@@ -141,7 +141,7 @@ class Restored:
     """Archived rows that were chosen, by table, with what left with them."""
     restored: dict[str, int]
     """Rows that came back, by table; for a dry run, rows that would."""
-    there: int
+    existing: int
     """Rows that existed already, exactly as they were archived."""
     replaced: int
     """Rows that replaced others."""
@@ -176,7 +176,8 @@ class RestoreStatus:
     """Rows of the table itself."""
     restored: dict[str, int]
     """Rows that came back, by table."""
-    there: int
+    existing: int
+    """Rows that existed already."""
     replaced: int
     unrestored: int
     """Rows that stay in the archive."""

@@ -21,7 +21,7 @@ from wane.errors import BindError, TimedOut
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlanning:
-    """Reads what `_prune.planning` needs to know of the archive of a database."""
+    """Reads what `_prune.build_plan` needs to know of the archive of a database."""
 
     store: Store
     contract: Contract

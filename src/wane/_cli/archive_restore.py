@@ -164,9 +164,9 @@ def print_restored(done: Restored, missing: int = 0) -> None:
         print_line(
             f"the archive has no row for {many(missing, 'key')}; what was restored has left it: `wane archive restores`"
         )
-    if done.there:
+    if done.existing:
         print_line(
-            f"{many(done.there, 'row')} {'was' if done.there == 1 else 'were'} there already, exactly as archived"
+            f"{many(done.existing, 'row')} {'was' if done.existing == 1 else 'were'} there already, exactly as archived"
         )
     if done.replaced:
         print_line(f"{many(done.replaced, 'row')} replaced others")

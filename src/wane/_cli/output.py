@@ -43,13 +43,13 @@ def console(*, stderr: bool = False) -> Console:
 def print_line(text: str) -> None:
     """Print a line for people, in rich's markup: escape what came from elsewhere. With JSON logs it is a record of
     them."""
-    if _Lines.as_json:
+    if _LineFormat.as_json:
         _log_message(text)
     else:
         console(stderr=True).print(text, soft_wrap=True)
 
 
-class _Lines:
+class _LineFormat:
     """How lines for people are written, in this process."""
 
     as_json = False
@@ -57,7 +57,7 @@ class _Lines:
 
 def write_lines(*, as_json: bool) -> None:
     """Write lines for people as JSON log records, or as text."""
-    _Lines.as_json = as_json
+    _LineFormat.as_json = as_json
 
 
 def _log(level: int, name: str, **facts: object) -> None:
@@ -104,7 +104,7 @@ def _plain(value: object) -> object:
 
 def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None:
     """Print findings for people, worst first, each with its fix."""
-    if _Lines.as_json:
+    if _LineFormat.as_json:
         for finding in findings:
             level = _LEVELS[finding.severity] if finding.accepted is None else logging.INFO
             _log(level, "wane.finding", **finding.as_dict())

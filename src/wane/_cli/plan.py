@@ -26,7 +26,7 @@ from wane._formats import count_text, counted, seconds_text, share_text, time_te
 from wane._prune.plan import Plan, Step
 
 if TYPE_CHECKING:
-    from wane._prune.planning import Progress
+    from wane._prune.build_plan import Progress
 
 app = typer.Typer()
 

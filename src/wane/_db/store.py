@@ -113,6 +113,10 @@ class Store(Closable):
         """Identify the database: equal for the same database only, whatever the URL is."""
 
     @abstractmethod
+    def had_identity(self, recorded: str) -> bool:
+        """Check whether an identity recorded earlier is this database's, also if it was moved or failed over since."""
+
+    @abstractmethod
     def version(self) -> str:
         """Return the database's version, for display."""
 

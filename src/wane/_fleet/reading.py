@@ -105,14 +105,14 @@ class FleetFile:
 def load_fleet(path: Path | str) -> FleetFile:
     """Read a fleet file; raise ContractError with every mistake."""
     mistakes = Mistakes(str(path))
-    found = _Reader(Path(path), mistakes).read()
+    found = _FleetFileReader(Path(path), mistakes).read()
     errors = errors_of(mistakes.findings)
     if errors:
         raise ContractError(f"{mask(str(path))}: the fleet file has {many(len(errors), 'mistake')}", errors)
     return found
 
 
-class _Reader:
+class _FleetFileReader:
     def __init__(self, path: Path, mistakes: Mistakes) -> None:
         self.path = path
         self.base = path.parent.resolve()

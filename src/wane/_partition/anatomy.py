@@ -275,33 +275,48 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
         return None, [(f"{schema}.{name} is partitioned already", RETIRE_ONLY)]
     if relation.kind != "r" or relation.is_partition:
         return None, [(f"{schema}.{name} is not a plain table", "only plain tables can be partitioned")]
-    at = {"oid": relation.oid, "schema": schema, "name": name}
-    ours = own_names(name)
-    columns = _columns(run, at)
-    indexes, refused_indexes = _indexes(run(sql_catalog.INDEXES, at), ours)
-    key = next(([str(c) for c in one.columns] for one in indexes if one.primary), [])
-    inbound, triggers, views = (
-        run(query, at) for query in (sql_catalog.INBOUND, sql_catalog.TRIGGERS, sql_catalog.VIEWS)
-    )
-    refused = [
-        *_refused_properties(relation),
-        *refused_indexes,
-        *_refused_constraints(run(sql_catalog.CONSTRAINTS, at), ours[2]),
-        *_refused_key(columns, key, time, schema, name),
-        *_refused_dependents(triggers, views, run(sql_catalog.OTHERS, at)),
-    ]
-    [(itself,)] = run(sql_catalog.QUALIFIED, {"schema": schema, "name": name})
-    if any(one.table == itself and time in one.columns for one in _keys(inbound)):
-        refused.append(("the table refers to its own key with its time", "drop that foreign key first"))
-    identities = [column for column in columns if column.identity]
-    if len(identities) > 1:
-        refused.append(("more than one identity column", "ALTER TABLE … ALTER COLUMN … DROP IDENTITY for all but one"))
-    if refused:
-        return None, refused
-    return (
-        Anatomy(
-            schema=schema,
-            name=name,
+    table = _PlainTable(run, relation, schema, name, time)
+    refused = table.refusals()
+    return (None, refused) if refused else (table.anatomy(), [])
+
+
+class _PlainTable:
+    """A table that is not partitioned, as the catalogs have it: what refusals and its anatomy both need."""
+
+    def __init__(self, run: Execute, relation: _Relation, schema: str, name: str, time: str) -> None:
+        self.run, self.relation, self.schema, self.name, self.time = run, relation, schema, name, time
+        self.at = {"oid": relation.oid, "schema": schema, "name": name}
+        self.ours = own_names(name)
+        self.columns = _columns(run, self.at)
+        self.indexes, self.refused_indexes = _indexes(run(sql_catalog.INDEXES, self.at), self.ours)
+        self.key = next(([str(c) for c in one.columns] for one in self.indexes if one.primary), [])
+        self.inbound = _keys(run(sql_catalog.INBOUND, self.at))
+        self.triggers = run(sql_catalog.TRIGGERS, self.at)
+        self.views = run(sql_catalog.VIEWS, self.at)
+        self.identities = [column for column in self.columns if column.identity]
+
+    def refusals(self) -> list[Refusal]:
+        run, at = self.run, self.at
+        refused = [
+            *_refused_properties(self.relation),
+            *self.refused_indexes,
+            *_refused_constraints(run(sql_catalog.CONSTRAINTS, at), self.ours[2]),
+            *_refused_key(self.columns, self.key, self.time, self.schema, self.name),
+            *_refused_dependents(self.triggers, self.views, run(sql_catalog.OTHERS, at)),
+        ]
+        [(itself,)] = run(sql_catalog.QUALIFIED, {"schema": self.schema, "name": self.name})
+        if any(one.table == itself and self.time in one.columns for one in self.inbound):
+            refused.append(("the table refers to its own key with its time", "drop that foreign key first"))
+        if len(self.identities) > 1:
+            hint = "ALTER TABLE … ALTER COLUMN … DROP IDENTITY for all but one"
+            refused.append(("more than one identity column", hint))
+        return refused
+
+    def anatomy(self) -> Anatomy:
+        run, at, relation = self.run, self.at, self.relation
+        return Anatomy(
+            schema=self.schema,
+            name=self.name,
             owner=relation.owner,
             comment=relation.comment,
             options=list(relation.options),
@@ -310,21 +325,19 @@ def read_anatomy(run: Execute, schema: str, name: str, time: str) -> tuple[Anato
             replica_identity=relation.replica_identity,
             row_security=relation.row_security,
             force_row_security=relation.force_row_security,
-            time=time,
-            key=key,
-            columns=columns,
-            indexes=indexes,
+            time=self.time,
+            key=self.key,
+            columns=self.columns,
+            indexes=self.indexes,
             outbound=_outbound(run, at),
-            inbound=_keys(inbound),
-            triggers=_triggers(triggers),
+            inbound=self.inbound,
+            triggers=_triggers(self.triggers),
             policies=_lists(run(sql_catalog.POLICIES, at)),
             grants=_lists(run(sql_catalog.GRANTS, at)),
-            views=_views(views),
-            identity=_sequence(run, identities[0]) if identities else None,
+            views=_views(self.views),
+            identity=_sequence(run, self.identities[0]) if self.identities else None,
             details=[text for (text,) in run(sql_catalog.DETAILS, at)],
-        ),
-        [],
-    )
+        )
 
 
 def read_partitioned(run: Execute, schema: str, name: str, time: str) -> Anatomy:

@@ -63,7 +63,7 @@ class Partition:
     def maintain(self, *tables: str) -> list[PartitionDone]:
         """Create the partitions that are missing ahead: of the tables named, or of all that are partitioned."""
         with self._working() as work:
-            from wane._partition.maintain import Maintainer
+            from wane._partition.months_ahead import MonthsAhead
 
             names = tables or [str(one.table) for one in self._contract.partitions]
             targets = [self._target(name) for name in names]
@@ -71,7 +71,7 @@ class Partition:
                 targets = [
                     one for one in targets if one.info.kind is Kind.PARTITIONED and not one.settings.by_application
                 ]
-            return [Maintainer(work).maintain(target) for target in targets]
+            return [MonthsAhead(work).create(target) for target in targets]
 
     def undo(
         self,

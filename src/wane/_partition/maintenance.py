@@ -7,7 +7,7 @@ import threading
 from wane._contract.model import Contract, Partitioned
 from wane._db import Store
 from wane._partition.convert import Converter
-from wane._partition.maintain import Maintainer
+from wane._partition.months_ahead import MonthsAhead
 from wane._partition.retire import Retirer
 from wane._partition.sql import partitions_of
 from wane._partition.table import target_of
@@ -36,7 +36,7 @@ def maintain_table(store: Store, contract: Contract, settings: Partitioned, *, a
         change, *along = [work.change(one) for one in targets]
         if change is None or (change.kind, change.state) not in (("convert", "done"), ("split", "copying")):
             return
-        Maintainer(work).maintain(target)
+        MonthsAhead(work).create(target)
         if not any(one is not None and one.kind == "split" for one in (change, *along)):
             # What is to be archived leaves with the table's own sweeps, and its month when it is empty.
             Retirer(work, archiving=None).retire(target)

@@ -46,14 +46,14 @@ class Retirer:
         closed = leaving.closed()
         off = [Retiring(leaving.name, "", "off", {}, closed)] if closed else []
         if dry_run:
-            return _Months(RetiringTable.of(self.work, target, None), self.archiving).preview() + off
+            return _DueMonths(RetiringTable.of(self.work, target, None), self.archiving).preview() + off
         if closed:
             return off
         with self.work.leased(target) as lease:
             # A follower's partition that was detached and not moved yet still has its foreign key, which the rules do
             # not name: they would be refused.
             Detachment(replace(leaving, lease=lease)).settle()
-            return _Months(RetiringTable.of(self.work, target, lease), self.archiving).run()
+            return _DueMonths(RetiringTable.of(self.work, target, lease), self.archiving).run()
 
     def reattach(self, target: PartitionTarget, partition: str) -> Retiring:
         """Put a partition that is in quarantine back, with what was taken along."""
@@ -74,7 +74,7 @@ class Retirer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Months:
+class _DueMonths:
     """The months of one table that are past their time."""
 
     leaving: RetiringTable

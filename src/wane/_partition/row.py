@@ -29,12 +29,18 @@ from wane.events import ignore_event
 _SECONDS = 2.0
 
 
+def _partitioned(store: Store, contract: Contract, table: TableName) -> Partitioned | None:
+    """Return how a table is partitioned by the contract; None if it is not, or cannot be in this database."""
+    found = next((one for one in contract.partitions if one.table == table), None)
+    return found if store.kind == "postgres" and store.migrated else None
+
+
 def partition_of_row(
     store: Store, contract: Contract, table: TableName, key: Mapping[str, object]
 ) -> RowPartition | None:
     """Report which partition the row of a key leaves with, and when; None if its table has none that are retired."""
-    settings = next((one for one in contract.partitions if one.table == table), None)
-    if settings is None or store.kind != "postgres" or not store.migrated:
+    settings = _partitioned(store, contract, table)
+    if settings is None:
         return None
     try:
         return _read(store, contract, settings, key)
@@ -46,8 +52,8 @@ def quarantined_row(
     store: Store, contract: Contract, table: TableName, info: TableInfo, key: Mapping[str, object]
 ) -> QuarantinedRow | None:
     """Find the row of a key in the partitions of its table that are in quarantine; None if none has it."""
-    settings = next((one for one in contract.partitions if one.table == table), None)
-    if settings is None or store.kind != "postgres" or not store.migrated:
+    settings = _partitioned(store, contract, table)
+    if settings is None:
         return None
     columns = [column for name in key if (column := info.column(name)) is not None]
     for one in PartitionJournal(store.run).retired(target_of(store, contract, settings).full, "quarantined"):
@@ -66,7 +72,7 @@ def _read(store: Store, contract: Contract, settings: Partitioned, key: Mapping[
     try:
         target = target_of(store, contract, settings)
         work = PartitionWork(store, contract, steps, "", ignore_event, Pace.of(contract.sweep), threading.Event())
-        found = _Explained(RetiringTable.of(work, target, None))
+        found = _RetirementExplainer(RetiringTable.of(work, target, None))
         name = steps.partition_of(target.info, key)
         return None if name is None else found.explain(name)
     finally:
@@ -74,7 +80,7 @@ def _read(store: Store, contract: Contract, settings: Partitioned, key: Mapping[
 
 
 @dataclass(frozen=True, slots=True)
-class _Explained:
+class _RetirementExplainer:
     """Explains partitions of one table."""
 
     leaving: RetiringTable

@@ -20,7 +20,7 @@ from wane._partition.anatomy import Anatomy, fitted, own_names, quote
 from wane._partition.records import MAX, MIN, Leaf, Range
 from wane._partition.sql_cover import Covering
 from wane._partition.sql_ddl import qualified_name, unpartitioned_name
-from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, doubled, read_leaves
+from wane._partition.sql_steps import PATIENCE_SECONDS, LockPatience, Note, doubled, limit_statements, read_leaves
 from wane._prune.dialects import row_taker
 from wane._rules.dependencies_postgres import require_same_effects
 from wane._rules.queries import queries_of
@@ -107,7 +107,7 @@ class RetireSteps(Covering):
         )
         limit = "0" if seconds is None else f"{round(seconds * 1000)}ms"
         with self.store.transaction() as transaction:
-            transaction.execute("SELECT set_config('statement_timeout', %(limit)s, true)", {"limit": limit})
+            limit_statements(transaction.execute, limit)
             [(all_rows, staying, held)] = transaction.execute(text, p.values)
         return Weight(all_rows, staying, held)
 
@@ -135,7 +135,7 @@ class RetireSteps(Covering):
             f" WHERE NOT EXISTS (SELECT 1 FROM {doubled(parent)} AS r WHERE {follows}) LIMIT 1"
         )
         with self.store.transaction() as transaction:
-            transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
+            limit_statements(transaction.execute)
             return bool(transaction.execute(text, p.values))
 
     def is_live(self, follower: BoundFollower, side: str) -> bool:
@@ -146,7 +146,7 @@ class RetireSteps(Covering):
         if not live:
             return False
         with self.store.transaction() as transaction:
-            transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
+            limit_statements(transaction.execute)
             return bool(transaction.execute(f"SELECT 1 FROM {doubled(side)} AS f WHERE {live} LIMIT 1", p.values))
 
     # Detaching
@@ -181,7 +181,7 @@ class RetireSteps(Covering):
 
     def _detach_locked(self, transaction: Transaction, a: Anatomy, leaf: str, range_: Range) -> bool:
         run = transaction.execute
-        run("SELECT set_config('statement_timeout', %(limit)s, true)", {"limit": _LOCKED})
+        limit_statements(run, _LOCKED)
         self._lock(transaction, [a.table], "ACCESS EXCLUSIVE")
         if _attached(read_leaves(run, a.schema, a.name), leaf, range_) is None:
             return False
@@ -351,7 +351,7 @@ class RetireSteps(Covering):
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
-            run("SELECT set_config('statement_timeout', '0', true)", {})
+            limit_statements(run)
             waiting = [(side, table) for side, table in sides if self._there(run, side)]
             # Moving rows takes long. Do it before the lock, unless a foreign key has to see their parents first.
             early = [one for one in waiting if not run(_OUTBOUND_TO, {"table": one[1], "to": parts[0][0].table})]
@@ -400,7 +400,7 @@ class RetireSteps(Covering):
 
         def work(transaction: Transaction) -> dict[str, int]:
             run = transaction.execute
-            run("SELECT set_config('statement_timeout', '0', true)", {})
+            limit_statements(run)
             counts = {}
             for table in tables:
                 if not self._there(run, table):

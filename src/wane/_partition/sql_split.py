@@ -17,7 +17,7 @@ from wane._db.transaction import Transaction
 from wane._partition.anatomy import Anatomy, AnatomyKey, fitted, quote, read_standing
 from wane._partition.records import MIN, Range
 from wane._partition.sql_ddl import key_statements, leaf_statements, qualified_name, root_name, root_statements
-from wane._partition.sql_steps import LockPatience, Note, Steps, doubled, read_leaves
+from wane._partition.sql_steps import LockPatience, Note, Steps, doubled, limit_statements, read_leaves
 
 _TRIGGER = "wane_split"
 _RANGE = "wane_range"
@@ -127,7 +127,7 @@ class Splitting(Steps):
 
         with self.store.transaction() as transaction:
             run = transaction.execute
-            run("SELECT set_config('statement_timeout', '0', true)", {})
+            limit_statements(run)
             columns = self._columns(run, a.table)
             [(mine, theirs)] = run(doubled(f"SELECT {sums(qualified_name(a, old))}, {sums(root_name(a))}"), {})
         return "" if mine == theirs else f"the original has {mine}, the copy {theirs}"

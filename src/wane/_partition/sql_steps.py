@@ -145,7 +145,7 @@ class Steps:
     def edges(self, table: str, column: str) -> tuple[Any, Any]:
         """Return the earliest and the latest value of a column, as text."""
         with self.store.transaction() as transaction:
-            transaction.execute("SELECT set_config('statement_timeout', '0', true)", {})
+            limit_statements(transaction.execute)
             [(first, last)] = transaction.execute(
                 doubled(f"SELECT min({quote(column)})::text, max({quote(column)})::text FROM {table}"), {}
             )
@@ -165,7 +165,7 @@ class Steps:
             run = transaction.execute
             if not self._there(run, table):
                 return 0
-            run("SELECT set_config('statement_timeout', '0', true)", {})
+            limit_statements(run)
             [(rows,)] = run(doubled(f"SELECT count(*) FROM {table}"), {})
         return int(rows)
 
@@ -279,6 +279,11 @@ def read_leaves(run: Execute, schema: str, name: str) -> list[Leaf]:
 def _literal(end: str) -> str:
     """Return the value of a range's end: PostgreSQL quotes all but MINVALUE, MAXVALUE and small numbers."""
     return end[1:-1].replace("''", "'") if end.startswith("'") else end
+
+
+def limit_statements(run: Execute, limit: str = "0") -> None:
+    """Set how long each statement of a transaction may take; without a limit, as long as it needs."""
+    run("SELECT set_config('statement_timeout', %(limit)s, true)", {"limit": limit})
 
 
 def default_leaf(run: Execute, table: str) -> str | None:

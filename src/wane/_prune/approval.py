@@ -26,9 +26,9 @@ from wane._ledger import Ledger
 from wane._prune import fuse
 from wane._prune.admission import require_admin
 from wane._prune.binding import Bindings
+from wane._prune.build_plan import plan_step
 from wane._prune.fuse import PROBE_SECONDS, Fuse
 from wane._prune.plan import Step
-from wane._prune.planning import plan_step
 from wane._prune.sql_fuse import Approval, FuseStates
 from wane._rules.reads import count_due
 from wane._rules.selection import Selection

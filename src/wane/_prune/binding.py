@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 @dataclass(slots=True)
-class _Seen:
+class _BoundSchema:
     schema: Schema
     at: float
     reopened: int
@@ -60,7 +60,7 @@ class Bindings:
         self._own = own
         self.contract = contract
         self._clock = clock
-        self._seen: _Seen | None = None
+        self._seen: _BoundSchema | None = None
 
     def table(self, name: str) -> Table:
         return find_table(self.contract, name)
@@ -74,7 +74,7 @@ class Bindings:
         if seen is None or self._clock() - seen.at > FRESH_SECONDS or seen.reopened != reopened:
             schema = self.store.reflect(own=self._own)
             lost = [] if self._own else lost_holds(self.store, schema)
-            seen = self._seen = _Seen(schema, self._clock(), reopened, {}, lost)
+            seen = self._seen = _BoundSchema(schema, self._clock(), reopened, {}, lost)
         known = seen.selections.get((table.name, rule))
         if known is None:
             known = self._bind(table, rule, seen)
@@ -105,7 +105,7 @@ class Bindings:
             self.forget()  # A schema that was read in the middle of a change is not trusted for long.
             raise
 
-    def _bind(self, table: Table, rule: Rule, seen: _Seen) -> Selection:
+    def _bind(self, table: Table, rule: Rule, seen: _BoundSchema) -> Selection:
         schema, rows = seen.schema, cache(self._rows)
         selection, findings = bind_rule(self.contract, table, rule, schema, self.store.types)
         if selection is not None:

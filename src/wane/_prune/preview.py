@@ -11,9 +11,9 @@ from wane._db.statement import Statement
 from wane._frozen import frozen
 from wane._prune.take import rechecks
 from wane._rules.rows import Rows
+from wane._rules.rule_statements import statements_of
 from wane._rules.run_step import RunStep
 from wane._rules.selection import Selection, losing
-from wane._rules.statements import statements_of
 
 if TYPE_CHECKING:
     from wane._prune.sql_postgres import Closing

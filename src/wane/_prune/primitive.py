@@ -20,9 +20,9 @@ from wane._db.counting import count_rows
 from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Ledger
 from wane._prune.binding import Bindings
+from wane._prune.build_plan import BATCH_ROWS, plan_step
 from wane._prune.dialects import row_taker
 from wane._prune.plan import Step
-from wane._prune.planning import BATCH_ROWS, plan_step
 from wane._prune.sql_outbox import write_taken_event
 from wane._prune.take import Batch, CapEdge, RowTaker, Taken, gated
 from wane._rules.rows import cutoff

@@ -32,10 +32,11 @@ from wane._prune.call_results import MOST_SECONDS, BatchSizes, CalledBatch, Call
 from wane._prune.sql_gates import gates_are_open
 from wane._prune.sql_postgres import closing_references
 from wane._prune.take import Batch, gated
+from wane._rules.batch_statements import FollowerPath
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
+from wane._rules.rule_statements import statements_of
 from wane._rules.selection import Selection, follower_paths
-from wane._rules.statements import FollowerPath, statements_of
 
 _TYPES = {int: "bigint", float: "float8", Decimal: "numeric", str: "text"}
 _MOST_REFUSED = 2
@@ -62,7 +63,7 @@ class BatchCall:
     def __init__(
         self, store: PostgresStore, selection: Selection, now: datetime, settings: SweepSettings, fence: Fence | None
     ) -> None:
-        writer = _Writer(selection, settings, fence)
+        writer = _BatchFunctionWriter(selection, settings, fence)
         times = writer.times(now)
         self._store = store
         self._functions = writer.functions({name: _type_of(value) for name, value in times.items()})
@@ -121,7 +122,7 @@ def batch_call(
     return None if at_once is None else BatchCall(store, selection, now, settings, fence)
 
 
-class _Writer:
+class _BatchFunctionWriter:
     """Writes the function of one rule."""
 
     def __init__(self, selection: Selection, settings: SweepSettings, fence: Fence | None) -> None:

@@ -18,6 +18,7 @@ from wane._frozen import frozen
 from wane._ledger import Ledger
 from wane._prune.sql_cold_tier import MonthTable, month_tables
 from wane._prune.take import MOST_LOST, Batch, CapEdge, Key, Opening, RowTaker, Taken, gated
+from wane._rules.batch_statements import KnownEdgeStatements
 from wane._rules.dependencies_postgres import read_stamps
 from wane._rules.rows import Rows
 from wane._rules.selection import (
@@ -28,7 +29,6 @@ from wane._rules.selection import (
     locked_paths,
     schema_changed,
 )
-from wane._rules.statements import KnownEdgeStatements
 from wane.errors import Locked
 
 _UNPROTECTED = f"""

@@ -15,8 +15,8 @@ from wane._db.sqlite.reflect import TEMPORARY_TRIGGERS, VERSION, fold
 from wane._db.statement import Statement
 from wane._ledger import Ledger
 from wane._prune.take import Batch, CapEdge, Key, Opening, Position, RowTaker, Taken, deletion_prevented
+from wane._rules.batch_statements import RangeWithFollowers
 from wane._rules.selection import Selection, losing, schema_changed
-from wane._rules.statements import RangeWithFollowers
 from wane.errors import Locked
 
 _CHANGES = "SELECT data_version, total_changes() FROM pragma_data_version"

@@ -32,12 +32,13 @@ from wane._prune.admission import require_admin
 from wane._prune.approval import check_fuse, record_swept
 from wane._prune.batches import Batches, pass_gates
 from wane._prune.binding import Bindings
+from wane._prune.build_plan import action_name
+from wane._prune.dialects import repeated_batches
 from wane._prune.fuse import PROBE_SECONDS
 from wane._prune.gates import closed_gate
 from wane._prune.other_users import OtherUsers
 from wane._prune.pace import Pace
 from wane._prune.pacing import STOPPED, Closed, Stopped
-from wane._prune.planning import action_name
 from wane._prune.primitive import take_all_scopes, whoami
 from wane._prune.sql_activity import activity_of
 from wane._prune.sql_outbox import write_taken_event
@@ -532,13 +533,7 @@ class _RuleSweep:
         if not fenced or sweeper.contract.events.outbox is not None:
             return None
         settings, lease = sweeper.contract.sweep, fence if isinstance(fence, Fence) else None
-        if sweeper.store.kind == "sqlite":
-            from wane._prune.sql_batch_loop import batch_loop
-
-            return batch_loop(sweeper.store, self.selection, settings, lease)
-        from wane._prune.sql_batch_call import batch_call
-
-        return batch_call(sweeper.store, self.selection, self.now, settings, lease)
+        return repeated_batches(sweeper.store, self.selection, self.now, settings, lease)
 
     def _run_batch(self, next_batch: Batch) -> Taken:
         with self.batches.open() as batch:

@@ -18,9 +18,10 @@ from wane._db.statement import Statement
 from wane._db.transaction import Transaction
 from wane._frozen import frozen
 from wane._ledger import Flag
+from wane._rules.batch_statements import FollowerStatements
 from wane._rules.rows import Rows
+from wane._rules.rule_statements import RuleStatements, scopes_of, statements_of
 from wane._rules.selection import Selection, follower_paths
-from wane._rules.statements import FollowerStatements, RuleStatements, scopes_of, statements_of
 from wane.errors import StoreError
 
 Key = tuple[Any, ...]

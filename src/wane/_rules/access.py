@@ -28,8 +28,8 @@ from wane._rules.indexes import (
 )
 from wane._rules.report import Report, rule_path
 from wane._rules.rows import rows_of
+from wane._rules.rule_statements import statements_of
 from wane._rules.selection import BoundFollower, BoundReference, Selection, follower_paths
-from wane._rules.statements import statements_of
 from wane.errors import StoreError, Unreachable
 
 LARGE = 100_000

@@ -22,9 +22,9 @@ from wane._frozen import frozen
 from wane._rules.probes import UNREAD, Probe, gather
 from wane._rules.queries import queries_of
 from wane._rules.rows import rows_of
+from wane._rules.rule_statements import scopes_of, statements_of
 from wane._rules.scopes import MOST_SCOPES
 from wane._rules.selection import BoundFollower, Selection, follower_paths
-from wane._rules.statements import scopes_of, statements_of
 from wane.errors import StoreError, Unreachable
 
 _BOUNDED_ROWS = (10_000, 100)

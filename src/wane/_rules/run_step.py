@@ -7,9 +7,9 @@ from typing import NamedTuple
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement
 
-LOCKED = "if others hold locks"
-LARGE = "if the table is large, without an index that serves"
-MANY = "if a row has more followers than fit into a batch"
+IF_LOCKED = "if others hold locks"
+IF_LARGE = "if the table is large, without an index that serves"
+IF_MANY = "if a row has more followers than fit into a batch"
 
 
 class RunStep(NamedTuple):

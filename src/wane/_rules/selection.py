@@ -215,7 +215,7 @@ class Selection:
     """Whether a trigger or rule fires when its rows are deleted, on the table or on one of its partitions."""
     dependencies: Dependencies = Dependencies()
     compiled: dict[bool, object] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Its statements, with and without holds: see `wane._rules.statements`."""
+    """Its statements, with and without holds: see `wane._rules.rule_statements`."""
 
     @property
     def label(self) -> str:
@@ -329,7 +329,7 @@ def _all(followers: Sequence[Follower]) -> Iterator[Follower]:
         yield from _all(follower.followers)
 
 
-class _Missing(Exception):
+class _MissingName(Exception):
     """Something that a rule names is missing; the finding is recorded already."""
 
 
@@ -346,14 +346,14 @@ class _Binder:
     def bind(self) -> Selection | None:
         try:
             selection = self._selection()
-        except _Missing:
+        except _MissingName:
             return None
         return None if self.findings else replace(selection, dependencies=_dependencies(selection, self.schema))
 
     def age(self, time: Time) -> tuple[Time, Column] | None:
         try:
             column = self._column(self._table(self.declared.name, "age"), time.column, "age")
-        except _Missing:
+        except _MissingName:
             return None
         written = self._written(column, time, "age")
         return None if written is None else (written, column)
@@ -489,7 +489,7 @@ class _Binder:
                 f"{', '.join(reference.columns)} does not refer to one row of {parent.name}",
                 "name the columns of a unique key of it: { table, columns, to }",
             )
-            raise _Missing
+            raise _MissingName
         for one, other in zip(mine, to, strict=True):
             if problem := self.types.reference(one, other):
                 self._error(entry, "wrong-reference", f"{reference.table}: {problem}")
@@ -525,7 +525,7 @@ class _Binder:
                 f"{len(mine)} columns point at {len(theirs)} of {parent.name}: {', '.join(names) or 'it has no key'}",
                 "name the columns that they point at: { columns, of, to }",
             )
-            raise _Missing
+            raise _MissingName
         for one, other in zip(mine, theirs, strict=True):
             problem = self.types.reference(one, other) or self.types.reference(other, one)
             if not problem and not _same(one.collation, other.collation):
@@ -550,7 +550,7 @@ class _Binder:
         """Continue after a missing column, so that the rule's other problems are reported too."""
         try:
             return find(*arguments)
-        except _Missing:
+        except _MissingName:
             return None
 
     def _error(self, entry: str, code: str, message: str, fix: str = "") -> None:
@@ -565,14 +565,14 @@ class _Binder:
             self._error(
                 entry, "missing-table", f"the database has no table {name}", near or "create it, or remove it here"
             )
-            raise _Missing
+            raise _MissingName
         if table.kind is Kind.PARTITION and table.parent is not None:
             parent = TableName(table.parent[1], table.parent[0])
             self._error(entry, "not-a-table", f"{name} is a partition", f"name its parent, {parent}")
-            raise _Missing
+            raise _MissingName
         if table.kind not in READABLE:
             self._error(entry, "not-a-table", f"{name} is a {table.kind.value}, and a table is expected")
-            raise _Missing
+            raise _MissingName
         return table
 
     def _column(self, table: TableInfo, name: str, entry: str) -> Column:
@@ -581,7 +581,7 @@ class _Binder:
             near = did_you_mean(name, [one.name for one in table.columns])
             fix = near or f"columns: {', '.join(one.name for one in table.columns)}"
             self._error(entry, "missing-column", f"{table.name} has no column {name!r}", fix)
-            raise _Missing
+            raise _MissingName
         return column
 
     def _key(self, table: TableInfo) -> tuple[Column, ...]:
@@ -590,7 +590,7 @@ class _Binder:
             self._error(
                 "key", "no-key", f"{table.name} has no primary key", "name the columns of a unique key: `key = […]`"
             )
-            raise _Missing
+            raise _MissingName
         columns = tuple(self._column(table, name, "key") for name in names)
         if not self._unique(table, columns):
             self._error(
@@ -667,7 +667,7 @@ class _Binder:
                 f"{reference} has {len(columns)} columns, the key it points at {len(to)}: {', '.join(c.name for c in to)}",
                 "name all columns of the reference: { table, columns, to }",
             )
-            raise _Missing
+            raise _MissingName
         if not reference.to:
             self._require_no_other_parent(reference, table, columns, parent, to, entry)
         for mine, theirs in zip(columns, to, strict=True):
@@ -699,7 +699,7 @@ class _Binder:
                 f"name a column that refers to {parent.name}, or let it follow {others}, inside its entry: `with`;"
                 f" if its values are keys of {parent.name} too, confirm it: {{ table, columns, to }}",
             )
-            raise _Missing
+            raise _MissingName
 
     def _follower(self, follower: Follower, parent: TableInfo, key: tuple[Column, ...]) -> BoundFollower:
         entry = f"rule.{self.rule.name}.with"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from wane._db.statement import NOW, Parameters, Slot, Statement
 from wane._frozen import frozen
 from wane._rules.rows import Rows, all_of, nested
-from wane._rules.run_step import LARGE, RunStep
+from wane._rules.run_step import IF_LARGE, RunStep
 from wane._rules.selection import Selection
 
 _LIMIT = Slot("limit")
@@ -31,18 +31,18 @@ class SliceStatements:
 
     def steps(self) -> Iterator[RunStep]:
         """Yield the statements as they run."""
-        yield RunStep("find where the first slice ends", self.first, LARGE)
-        yield RunStep("find where the next one ends", self.next, LARGE)
-        yield RunStep("find the due rows in it", self.due, LARGE)
+        yield RunStep("find where the first slice ends", self.first, IF_LARGE)
+        yield RunStep("find where the next one ends", self.next, IF_LARGE)
+        yield RunStep("find the due rows in it", self.due, IF_LARGE)
 
 
 def slice_statements(rows: Rows, selection: Selection) -> SliceStatements:
     """Write the statements that walk the table of a rule by its key."""
-    writer = _Writer(rows, selection)
+    writer = _SliceWriter(rows, selection)
     return SliceStatements(writer.ends(behind=False), writer.ends(behind=True), writer.due())
 
 
-class _Writer:
+class _SliceWriter:
     def __init__(self, rows: Rows, selection: Selection) -> None:
         self.rows, self.dialect, self.selection = rows, rows.dialect, selection
         self.table = f"{self.dialect.table(selection.table)} AS t"

@@ -37,7 +37,7 @@ _COLUMNS = (
 
 def pressure_statements(tables: Sequence[ProbedTable], counted_rows: int) -> list[str]:
     """Return the statements of the view and the functions it needs, in an order in which they can be created."""
-    return [_estimate(), *_keeping_rights(_Writer(counted_rows).function(tables)), _view()]
+    return [_estimate(), *_keeping_rights(_ProbeFunctionWriter(counted_rows).function(tables)), _view()]
 
 
 def _keeping_rights(replaced: str) -> list[str]:
@@ -74,7 +74,7 @@ END"""
     )
 
 
-class _Writer:
+class _ProbeFunctionWriter:
     """Writes the function that probes every table."""
 
     def __init__(self, counted_rows: int) -> None:

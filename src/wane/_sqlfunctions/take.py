@@ -21,11 +21,12 @@ from wane._db.schema import TableInfo
 from wane._db.statement import NOW, Slot, Statement, TimeSlot
 from wane._prune.sql_postgres import Closing, closing_followers, closing_references
 from wane._prune.take import MOST_LOST, gated
+from wane._rules.batch_statements import FollowerStatements
 from wane._rules.dependencies_postgres import read_effects, read_stamps
 from wane._rules.rows import Rows, cutoff
+from wane._rules.rule_statements import statements_of
 from wane._rules.scopes import MOST_SCOPES, SCOPES
 from wane._rules.selection import Selection, follower_paths
-from wane._rules.statements import FollowerStatements, statements_of
 from wane._rules.walk import Walk
 from wane._sqlfunctions.plpgsql import bounds, interval, window_now
 

@@ -17,9 +17,9 @@ from wane._findings import many, pasted
 from wane._ledger import Ledger
 from wane._prune import fuse
 from wane._prune.binding import Bindings
+from wane._prune.build_plan import action_name
 from wane._prune.fuse import COUNT_SECONDS, PROBE_SECONDS
 from wane._prune.gates import closed_gate
-from wane._prune.planning import action_name
 from wane._prune.sql_fuse import FuseStates
 from wane._rules.row_parts import MOST_COUNTED, RowCondition, RowParts, count_ahead, read_row_parts
 from wane._rules.rows import cutoff

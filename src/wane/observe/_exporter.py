@@ -58,7 +58,7 @@ def _bound(answer: Answer, port: int, address: str) -> ThreadingHTTPServer:
             f"metrics cannot be served on {address}: {problem.strerror}", "give an address of this machine"
         ) from problem
 
-    class Server(_Server):
+    class Server(_QuietServer):
         address_family = family
 
     try:
@@ -75,7 +75,7 @@ def _bound(answer: Answer, port: int, address: str) -> ThreadingHTTPServer:
         ) from problem
 
 
-class _Server(ThreadingHTTPServer):
+class _QuietServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 16
 

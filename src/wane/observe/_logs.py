@@ -65,7 +65,11 @@ def log_event(event: events.Event) -> None:
             counts = {"rows": event.evicted.get(event.table, 0), "stayed": event.stale}
             log(logging.INFO, f"system/{event.table}_archived", rule=event.rule, sweep=event.sweep, **counts)
         case events.RowsRestored():
-            counts = {"rows": event.restored.get(event.table, 0), "there": event.there, "unrestored": event.unrestored}
+            counts = {
+                "rows": event.restored.get(event.table, 0),
+                "existing": event.existing,
+                "unrestored": event.unrestored,
+            }
             log(logging.INFO, f"system/{event.table}_restored", restore=event.restore, into=event.into, **counts)
         case events.ArchiveStep():
             where = {"table": event.table, "rule": event.rule, "state": event.state}
@@ -165,14 +169,14 @@ def configure_logging(level: LogLevel | str = LogLevel.INFO, form: LogFormat | s
 
     Calling it again replaces the settings.
     """
-    handler = _Lines(LogFormat(form))
-    for other in [one for one in LOGGER.handlers if isinstance(one, _Lines)]:
+    handler = _StderrHandler(LogFormat(form))
+    for other in [one for one in LOGGER.handlers if isinstance(one, _StderrHandler)]:
         LOGGER.removeHandler(other)
     LOGGER.addHandler(handler)
     LOGGER.setLevel(LogLevel(level).name)
 
 
-class _Lines(logging.StreamHandler[TextIO]):
+class _StderrHandler(logging.StreamHandler[TextIO]):
     """Writes to the current stderr: a progress bar may have replaced it."""
 
     def __init__(self, form: LogFormat) -> None:

@@ -27,7 +27,7 @@ _DOWN: Values = {UP: [((), 0.0)]}
 
 
 @dataclass(slots=True)
-class _Reading:
+class _DatabaseReading:
     """One reading of the database, in progress or done."""
 
     began: float
@@ -55,7 +55,7 @@ class DatabaseScrape:
         self._patience_seconds = patience_seconds
         self._clock = clock
         self._turn = threading.Lock()
-        self._latest: _Reading | None = None
+        self._latest: _DatabaseReading | None = None
         self._store: Store | None = None
         self._was_up = True
         self._closed = False
@@ -90,14 +90,14 @@ class DatabaseScrape:
             waiting = latest is not None and not latest.done.is_set() and now - latest.began < _HANGING_SECONDS
             fresh = latest is not None and latest.done.is_set() and now - latest.read_at < self._fresh_seconds
             if latest is None or not (waiting or fresh):
-                latest = self._latest = _Reading(now, threading.Event(), _DOWN)
+                latest = self._latest = _DatabaseReading(now, threading.Event(), _DOWN)
                 store, self._store = self._store, None
                 threading.Thread(
                     target=self._read, args=(latest, store), name="wane-metrics-reader", daemon=True
                 ).start()
         return latest.values if latest.done.wait(self._patience_seconds) else _DOWN
 
-    def _read(self, reading: _Reading, store: Store | None) -> None:
+    def _read(self, reading: _DatabaseReading, store: Store | None) -> None:
         problem = ""
         try:
             store = store or self._open()

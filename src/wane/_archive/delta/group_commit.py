@@ -132,7 +132,7 @@ def _commit_in_one(commits: Sequence[SweepCommit], problems: dict[int, Exception
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _WaitingMember:
     """A member that waits for its commits."""
 
     commits: Sequence[SweepCommit]
@@ -152,7 +152,7 @@ class CommitGroup:
         self._free = parallel
         self._begun = 0
         self._most = max(most_members, parallel)
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingMember] = []
 
     @property
     def most_members(self) -> int:
@@ -184,7 +184,7 @@ class CommitGroup:
         if not all(one.cold.shared for one in commits):
             commit_single(commits)
             return
-        mine = _Waiting(commits)
+        mine = _WaitingMember(commits)
         with self._changed:
             self._waiting.append(mine)
             self._give_turn()
@@ -204,14 +204,14 @@ class CommitGroup:
         if mine.problem is not None:
             raise mine.problem
 
-    def _is_complete(self, mine: _Waiting) -> bool:
+    def _is_complete(self, mine: _WaitingMember) -> bool:
         """Check whether no one else will come: all who are at work wait, and no others can begin."""
         if mine not in self._waiting:
             return False  # Another member commits it at this time.
         all_wait = len(self._waiting) == self._begun and (self._remaining <= 0 or self._begun >= self._most)
         return all_wait or time.monotonic() >= mine.since + _LONGEST_WAIT_SECONDS
 
-    def _remaining_wait(self, mine: _Waiting) -> float | None:
+    def _remaining_wait(self, mine: _WaitingMember) -> float | None:
         if mine not in self._waiting:
             return None  # Another member commits it, and reports its end.
         return max(0.0, mine.since + _LONGEST_WAIT_SECONDS - time.monotonic())
@@ -226,10 +226,10 @@ class CommitGroup:
         self._changed.notify_all()
 
 
-def _commit_group(group: Sequence[_Waiting]) -> None:
+def _commit_group(group: Sequence[_WaitingMember]) -> None:
     """Make the first commit of every sweep, those to one table together, then the second ones, and so on."""
     for step in zip_longest(*(one.commits for one in group)):
-        tables: dict[str, list[tuple[_Waiting, SweepCommit]]] = {}
+        tables: dict[str, list[tuple[_WaitingMember, SweepCommit]]] = {}
         for waiting, commit in zip(group, step, strict=True):
             if commit is not None and waiting.problem is None:
                 tables.setdefault(str(commit.cold.root), []).append((waiting, commit))
@@ -246,9 +246,11 @@ def _commit_group(group: Sequence[_Waiting]) -> None:
                     part[number][0].problem = found
 
 
-def _bounded(members: Sequence[tuple[_Waiting, SweepCommit]]) -> Iterator[list[tuple[_Waiting, SweepCommit]]]:
+def _bounded(
+    members: Sequence[tuple[_WaitingMember, SweepCommit]],
+) -> Iterator[list[tuple[_WaitingMember, SweepCommit]]]:
     """Divide what goes to one table into commits that are not too large."""
-    part: list[tuple[_Waiting, SweepCommit]] = []
+    part: list[tuple[_WaitingMember, SweepCommit]] = []
     files = 0
     for one in members:
         if part and files + len(one[1].files) > _MOST_FILES:

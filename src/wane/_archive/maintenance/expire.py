@@ -97,7 +97,7 @@ class ArchiveExpiry:
             held = read_holds(self.upkeep, names)
             done.held = held.everything or None
             for month in [] if held.everything else self._months(names, cutoff):
-                _Month(self, table, names, month, cutoff, sweeps, held).count(done)
+                _MonthExpiry(self, table, names, month, cutoff, sweeps, held).count(done)
             return
         with self.upkeep.leases(names, sweeps) as leases:
             sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
@@ -109,7 +109,7 @@ class ArchiveExpiry:
             for month in [] if held.everything else self._months(names, cutoff)[:most_months]:
                 for attempt in range(_TRIES):
                     try:
-                        _Month(self, table, names, month, cutoff, sweeps, held).expire(done, leases)
+                        _MonthExpiry(self, table, names, month, cutoff, sweeps, held).expire(done, leases)
                         break
                     except NewHold as problem:
                         held = read_holds(self.upkeep, names)
@@ -132,7 +132,7 @@ class ArchiveExpiry:
         return sorted(month for month in found if start_of(month) - _MARGIN < cutoff)
 
 
-class _Month:
+class _MonthExpiry:
     """One month of one table's archive, and of what left with its rows."""
 
     def __init__(

@@ -19,7 +19,7 @@ COMPACT = "compact"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class MaintenanceJob:
     """Some files of the archive that are replaced by others."""
 
     id: int
@@ -33,7 +33,7 @@ class Job:
 
 JOBS = JournalTable(
     "archive_job",
-    Job,
+    MaintenanceJob,
     unfinished="state = 'planned'",
     moves={"planned": ("done", "abandoned")},
 )
@@ -60,11 +60,11 @@ class Jobs:
         """Record that a job is done or abandoned."""
         self._jobs.move(number, state, changed_at=self.transaction.now(), audit_id=audit_id)
 
-    def open(self) -> list[Job]:
+    def open(self) -> list[MaintenanceJob]:
         """Return jobs that were begun and have not ended, newest first."""
         return self._jobs.unfinished()[::-1]
 
-    def done(self, table: str, kind: str, limit: int) -> list[Job]:
+    def done(self, table: str, kind: str, limit: int) -> list[MaintenanceJob]:
         """Return jobs of a table that were done, newest first."""
         return self._jobs.find(table_name=table, kind=kind, state="done", limit=limit, newest_first=True)
 

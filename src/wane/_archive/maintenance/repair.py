@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wane._archive.archiver import Archiver
-from wane._archive.context import ArchiveContext, is_same_database
+from wane._archive.context import ArchiveContext
 from wane._archive.delta.cold_table import ColdTable, adopted_origin
 from wane._archive.delta.commits import find_lost, record, require_whole, seen
 from wane._archive.delta.paths import cold_path
 from wane._archive.delta.sql_log import ArchiveLog, Recorded
 from wane._archive.journal import Journal, Journaled, State
-from wane._archive.maintenance.journal import COMPACT, EXPIRE, Job, Jobs
+from wane._archive.maintenance.journal import COMPACT, EXPIRE, Jobs, MaintenanceJob
 from wane._archive.maintenance.upkeep import Upkeep, read_changes
 from wane._archive.maintenance.write_back import find_missing, require_files, require_sound, write_back
 from wane._archive.pipeline.sweep import TableSweep, Tally
@@ -178,7 +178,7 @@ class Repair:
                 self._require_no_lost_files(self.upkeep.cold(name))
             abandoned = self._jobs_without_archive(every)
             given = origin
-            if known is not None and not is_same_database(self.store, known):
+            if known is not None and not self.store.had_identity(known):
                 # Always the same for the same database, so that an interrupted adoption can be repeated.
                 given = adopted_origin(origin, identity, shared=self.upkeep.contract.archive_shared)
             colds = []
@@ -216,7 +216,7 @@ class Repair:
         ):
             log = ArchiveLog(transaction.dialect, transaction.execute)
             origin, known = log.owner()
-            if origin is None or known is None or is_same_database(self.store, known):
+            if origin is None or known is None or self.store.had_identity(known):
                 raise ArchiveError(
                     "this database is no clone of one that archives",
                     "`wane archive run` goes on with its archive; without --as-new, `adopt` accepts the archive as it is",
@@ -254,7 +254,7 @@ class Repair:
             ended.append(f"{job.kind} {job.id} of {job.table}")
         return ended
 
-    def _jobs_without_archive(self, names: Sequence[str]) -> list[Job]:
+    def _jobs_without_archive(self, names: Sequence[str]) -> list[MaintenanceJob]:
         """Return unfinished jobs whose table is not in the archive: it was moved away, or the contract names another
         folder.
 

@@ -20,7 +20,7 @@ from wane._archive.delta.commits import record, require_whole, seen
 from wane._archive.delta.files import Replacement, committed, replace
 from wane._archive.journal import ArchivedSweep, Journal
 from wane._archive.maintenance.archived_holds import ArchivedHold, NewHold, find, holds_of
-from wane._archive.maintenance.journal import EXPIRE, Job, Jobs
+from wane._archive.maintenance.journal import EXPIRE, Jobs, MaintenanceJob
 from wane._archive.restore.journal import RestoreJournal
 from wane._contract.model import Table, ToArchive
 from wane._db.transaction import Transaction
@@ -139,7 +139,7 @@ class Upkeep:
             self.context.require_open(transaction, table)
             return Jobs(transaction).begin(table, kind, actor=self.context.actor)
 
-    def unfinished(self, names: Collection[str] | None = None) -> list[Job]:
+    def unfinished(self, names: Collection[str] | None = None) -> list[MaintenanceJob]:
         """Return jobs that have not ended, of all of the archive's tables or of some, newest first."""
         with self.store.snapshot() as transaction:
             return [job for job in Jobs(transaction).open() if names is None or job.table in names]
@@ -276,7 +276,7 @@ class Upkeep:
     def _record(self, transaction: Transaction, changes: Sequence[Replacement]) -> None:
         record(transaction, seen(self.cold(change.table) for change in changes))
 
-    def _made(self, job: Job, change: Replacement, leases: Sequence[Lease]) -> bool:
+    def _made(self, job: MaintenanceJob, change: Replacement, leases: Sequence[Lease]) -> bool:
         """Make a change of a job; return whether that was possible after all."""
         try:
             replace(self.cold(change.table), job.table, job.id, change, leases, rows_leave=job.kind == EXPIRE)
@@ -285,7 +285,7 @@ class Upkeep:
             return False
         return True
 
-    def redo(self, job: Job, leases: Sequence[Lease]) -> bool:
+    def redo(self, job: MaintenanceJob, leases: Sequence[Lease]) -> bool:
         """Repeat the commits of a done job that a log has lost; return whether it has all of them now.
 
         The row first: what left with it stays if the row itself does.

@@ -25,7 +25,7 @@ from wane._archive.delta.paths import ColdPath, cold_path
 from wane._archive.pipeline.extract import CopyJob, RangeFiles, copy_part, database_checks, file_name, stored_rows
 from wane._archive.query.evaluation import select, struct
 from wane._archive.rows import content
-from wane._archive.rows.content import Checks, Shape
+from wane._archive.rows.content import UNPROVEN_HINT, Checks, Shape
 from wane._archive.rows.projection import Projected, quoted
 from wane._archive.rows.types import KEY, MONTH, SWEEP, VERSION
 from wane._archive.spark.executor import ANSWERS, RETRY_SECONDS
@@ -128,7 +128,7 @@ def _range_rows(job: ProjectedJob, reader: Reader, piece: int, bounds: str) -> I
     if database != read:
         raise Unproven(
             f"other rows of {part.name} were read than the database has in a range",
-            "nothing was committed and nothing left; the next run copies these rows again",
+            UNPROVEN_HINT,
         )
     if last is not None:
         checks = Checks(database.rows, database.keys).numbers()
@@ -208,7 +208,7 @@ class _WrittenRange:
         if files and self.report is None:
             raise Unproven(
                 f"rows of {self.job.job.parts[0].name} are missing at the end of a range",
-                "nothing was committed and nothing left; the next run copies these rows again",
+                UNPROVEN_HINT,
             )
         nothing = [{"checks": Checks().numbers(), "files": []} for _ in self.job.job.parts[1:]]
         report = self.report or {"checks": Checks().numbers(), "following": nothing}

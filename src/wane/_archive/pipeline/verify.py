@@ -19,7 +19,7 @@ from wane._archive.delta.failure import answering, answers
 from wane._archive.delta.paths import ColdPath, cold_path, source
 from wane._archive.pipeline.projected_copy import read_digests
 from wane._archive.rows import content
-from wane._archive.rows.content import Checks, Shape
+from wane._archive.rows.content import UNPROVEN_HINT, Checks, Shape
 from wane._archive.spark.executor import ArchiveExecutor, Progress, unseen
 from wane.errors import Unproven
 
@@ -100,7 +100,7 @@ def _prove_projected(executor: ArchiveExecutor, job: ProofJob, manifests: Sequen
         if read_digests(executor.spark(), folder, paths, shape) != made:
             raise Unproven(
                 f"Spark's read-back of {names[number]} differs from what it wrote",
-                "nothing was committed and nothing left; the next run copies these rows again",
+                UNPROVEN_HINT,
             )
 
 
@@ -130,7 +130,7 @@ def _compare(name: str, database: Checks, archive: Checks) -> None:
         what = f"rows of {name} with other keys than the database's were read back"
     else:
         what = f"rows of {name} with another content than the database's were read back"
-    raise Unproven(what, "nothing was committed and nothing left; the next run copies these rows again")
+    raise Unproven(what, UNPROVEN_HINT)
 
 
 def read_back(job: ProofJob, number: int) -> str:

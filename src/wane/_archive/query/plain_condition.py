@@ -121,7 +121,7 @@ class _Pattern(PlainCondition):
 
 
 @dataclass(frozen=True, slots=True)
-class _Missing(PlainCondition):
+class _IsNull(PlainCondition):
     name: str
 
     def names(self) -> Iterator[str]:
@@ -132,7 +132,7 @@ class _Missing(PlainCondition):
 
 
 @dataclass(frozen=True, slots=True)
-class _Flag(PlainCondition):
+class _IsTrue(PlainCondition):
     name: str
 
     def names(self) -> Iterator[str]:
@@ -232,7 +232,7 @@ def parse(where: str, kinds: Mapping[str, str]) -> PlainCondition | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class _ConditionToken:
     kind: str
     text: str
 
@@ -242,7 +242,7 @@ class _Token:
         return self.text.lower() if self.kind in ("name", "sign") else ""
 
 
-def _tokens(where: str) -> list[_Token]:
+def _tokens(where: str) -> list[_ConditionToken]:
     found, start = [], 0
     while start < len(where):
         match = _TOKEN.match(where, start)
@@ -250,7 +250,7 @@ def _tokens(where: str) -> list[_Token]:
             raise _Unsupported
         assert match.lastgroup is not None
         if match.lastgroup != "space":
-            found.append(_Token(match.lastgroup, match[match.lastgroup]))
+            found.append(_ConditionToken(match.lastgroup, match[match.lastgroup]))
         start = match.end()
     return found
 
@@ -258,7 +258,7 @@ def _tokens(where: str) -> list[_Token]:
 class _Parsing:
     """Reads tokens from left to right, by the precedence of Spark's grammar."""
 
-    def __init__(self, tokens: Sequence[_Token], kinds: Mapping[str, str]) -> None:
+    def __init__(self, tokens: Sequence[_ConditionToken], kinds: Mapping[str, str]) -> None:
         self._tokens = tokens
         self._next = 0
         self._kinds = kinds
@@ -268,11 +268,11 @@ class _Parsing:
         self.unknown: list[str] = []
         """Names that no column has, in the order of the text."""
 
-    def peek(self, ahead: int = 0) -> _Token | None:
+    def peek(self, ahead: int = 0) -> _ConditionToken | None:
         position = self._next + ahead
         return self._tokens[position] if position < len(self._tokens) else None
 
-    def _take(self) -> _Token:
+    def _take(self) -> _ConditionToken:
         token = self.peek()
         if token is None:
             raise _Unsupported
@@ -329,7 +329,7 @@ class _Parsing:
         if self._took("is"):
             negated = self._took("not")
             self._require("null")
-            return _Not(_Missing(name)) if negated else _Missing(name)
+            return _Not(_IsNull(name)) if negated else _IsNull(name)
         negated = self._took("not")
         if self._took("in"):
             found = self._listed(name)
@@ -364,7 +364,7 @@ class _Parsing:
         if token is None or token.word in ("and", "or", ")"):
             if self._kinds.get(name, "boolean") != "boolean":
                 raise _Unsupported
-            return _Flag(name)
+            return _IsTrue(name)
         sign = self._sign(self._take())
         return self._compared(name, sign, self._literal())
 
@@ -373,11 +373,11 @@ class _Parsing:
             return _Certain(self._compared(name, "=", literal))
         kind = self._kinds.get(name)
         if kind is None:  # An unknown column: the error is raised when all of the text was read.
-            return _Missing(name)
+            return _IsNull(name)
         value = _value(kind, *literal)
         return _Compared(name, sign, value, _compared_as(kind, value))
 
-    def _sign(self, token: _Token) -> str:
+    def _sign(self, token: _ConditionToken) -> str:
         sign = {"==": "=", "!=": "<>"}.get(token.word, token.word)
         if sign not in _COMPARING and sign != "<=>":
             raise _Unsupported

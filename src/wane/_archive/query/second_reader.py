@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from wane._archive.query.condition import ended, spark_errors
 from wane._archive.query.evaluation import isolated
-from wane._archive.rows.content import Checks, Shape
+from wane._archive.rows.content import UNPROVEN_HINT, Checks, Shape
 from wane._archive.rows.projection import quoted
 from wane._archive.rows.types import FIELDS_AT_ONCE, KEY, SqlNumber, key_digest
 from wane.errors import Unproven
@@ -56,7 +56,7 @@ def read_by_spark(spark: SparkSession, paths: Sequence[str], shape: Shape, *, wh
             raise gone from problem
         raise Unproven(
             f"Spark cannot read what was written: {str(problem).splitlines()[0]}",
-            "nothing was committed and nothing left; the next run copies these rows again",
+            UNPROVEN_HINT,
         ) from problem
     keys, first, second = ((high << 32) + low for high, low in zip(found[::2], found[1::2], strict=True))
     return Checks(count, keys, count, first, second)

@@ -66,6 +66,7 @@ class JournaledPiece:
     rows: int
     looked_at: int
     there: int
+    """Rows that existed already."""
     replaced: int
     counts: dict[str, int]
     audit_id: int | None

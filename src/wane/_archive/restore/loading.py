@@ -89,7 +89,7 @@ def load_piece(job: LoadJob, number: int) -> str:
 
 def _compare(job: LoadJob, number: int) -> dict[str, Any]:
     would: Counter[str] = Counter()
-    there = conflicts = 0
+    existing = conflicts = 0
     first: list[tuple[str, str]] = []
     with opened(job.source) as store:
         statements = RestoreRows(rows_of(store), archive_dialect(store), restore_dialect(store))
@@ -108,10 +108,10 @@ def _compare(job: LoadJob, number: int) -> dict[str, Any]:
                     continue
                 for row in family.rows:
                     if found.get((row.target, row.key)) == row.digest:
-                        there += 1
+                        existing += 1
                     else:
                         would[job.targets[row.target].name] += 1
-    return {"would": dict(would), "there": there, "conflicts": conflicts, "first": first[:_SHOWN]}
+    return {"would": dict(would), "existing": existing, "conflicts": conflicts, "first": first[:_SHOWN]}
 
 
 def _load(job: LoadJob, number: int) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _load(job: LoadJob, number: int) -> dict[str, Any]:
         store.require_migrated()
         with store.transaction() as transaction:
             [piece] = [one for one in RestoreJournal(transaction).pieces(job.restore) if one.number == number]
-        loading = _Load(job, store, piece)
+        loading = _PieceLoad(job, store, piece)
         waiting = islice(_families(job, number, archive_dialect(store)), piece.looked_at, None)
         ahead = next(waiting, None)
         while ahead is not None:
@@ -144,7 +144,7 @@ def _fill(first: RowFamily, waiting: Iterator[RowFamily], size: int) -> tuple[li
     return batch, None
 
 
-class _Load:
+class _PieceLoad:
     """Loads one piece."""
 
     def __init__(self, job: LoadJob, store: Store, piece: JournaledPiece) -> None:
@@ -217,7 +217,7 @@ class _Load:
                 self.piece.number,
                 self.piece.rows,
                 self.piece.looked_at + len(families),
-                self.piece.there + loaded.there,
+                self.piece.there + loaded.existing,
                 self.piece.replaced + sum(loaded.replaced.values()),
                 batch.audit.counts,
                 batch.audit_id,
@@ -249,12 +249,12 @@ def _is_refused(problem: WaneError) -> bool:
 def _families(job: LoadJob, number: int, archive: ArchiveDialect) -> Iterator[RowFamily]:
     """Yield the rows of a piece in the order of their keys, each with what left with it."""
     folder, checked = cold_path(job.folder), archive.checksums
-    following = [_Following(_rows(job, folder, part, number, checked)) for part in range(1, len(job.targets))]
+    following = [_FollowingRows(_rows(job, folder, part, number, checked)) for part in range(1, len(job.targets))]
     for _, row in _rows(job, folder, 0, number, checked):
         yield RowFamily((row, *(one for stream in following for one in stream.of(row.key))))
 
 
-class _Following:
+class _FollowingRows:
     """Rows in the order of the keys of those that they left with, read in step with those."""
 
     def __init__(self, rows: Iterator[tuple[str, ColdRow]]) -> None:

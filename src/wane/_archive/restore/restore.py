@@ -348,7 +348,7 @@ class _Restore:
         self._delete_staged()
         self.context.listener(
             RowsRestored(
-                done.table, restore.id, restore.into, done.restored, done.there, done.replaced, done.unrestored
+                done.table, restore.id, restore.into, done.restored, done.existing, done.replaced, done.unrestored
             )
         )
         return done
@@ -392,8 +392,8 @@ class _Restore:
         would: Counter[str] = Counter({tables.targets[0].name: 0})
         for one in found:
             would.update(one["would"])
-        there = sum(one["there"] for one in found)
-        return replace(chosen, restored=dict(would), there=there, unrestored=conflicts, reasons=tuple(first))
+        existing = sum(one["existing"] for one in found)
+        return replace(chosen, restored=dict(would), existing=existing, unrestored=conflicts, reasons=tuple(first))
 
     def _job(self, source: Source, folder: ColdPath, tables: RestoreTables, on_conflict: OnConflict) -> LoadJob:
         lacking = [part.lacking for part in self.hot.parts]

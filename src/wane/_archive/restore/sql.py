@@ -116,7 +116,7 @@ class Loaded:
     """Rows that came in, by table."""
     replaced: Counter[str] = field(default_factory=Counter)
     """Rows that replaced others, by table."""
-    there: int = 0
+    existing: int = 0
     """Rows that existed already, exactly as they were archived."""
     unrestored: list[tuple[str, str]] = field(default_factory=list)
     """Keys of rows that did not come back, each with the reason."""
@@ -251,11 +251,11 @@ def load(
             loaded.unrestored.append((family.key, reason))
             continue
         for row in family.rows:
-            there = found.get((row.target, row.key))
-            if there == row.digest:
-                loaded.there += 1
+            present = found.get((row.target, row.key))
+            if present == row.digest:
+                loaded.existing += 1
             else:
-                incoming[row.target, there is not None, row.columns].append(row)
+                incoming[row.target, present is not None, row.columns].append(row)
     # By the number of the target: no row comes before the one that it refers to.
     for (number, taken, columns), some in sorted(incoming.items(), key=lambda one: one[0][:2]):
         target = targets[number]

@@ -23,6 +23,8 @@ from wane._archive.rows.types import FIELDS_AT_ONCE, KEY, SAMPLED_EVERY, key_dig
 
 Shape = Sequence[Sequence[str]]
 """(column, kind) of every column of a table."""
+UNPROVEN_HINT = "nothing was committed and nothing left; the next run copies these rows again"
+"""The hint of an error which says that copies differ from the rows."""
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES = {

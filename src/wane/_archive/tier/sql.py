@@ -65,10 +65,7 @@ def parse_comparisons(where: str) -> list[TierComparison]:
     while True:
         match = _COMPARISON.match(rest)
         if match is None:
-            raise WrongArgument(
-                f"{where!r} is more than comparisons of columns with values",
-                "rows that are in the same database are chosen by comparisons joined by AND: \"id >= 5 AND status = 'done'\"",
-            )
+            raise _too_much(where)
         quoted, ticked, bare, sign, text, number = match.groups()
         name = (quoted or "").replace('""', '"') or ticked or bare
         found.append(TierComparison(name, sign, number if text is None else text.replace("''", "'")))
@@ -77,11 +74,15 @@ def parse_comparisons(where: str) -> list[TierComparison]:
             return found
         joined = _AND.match(rest)
         if joined is None:
-            raise WrongArgument(
-                f"{where!r} is more than comparisons of columns with values",
-                "rows that are in the same database are chosen by comparisons joined by AND: \"id >= 5 AND status = 'done'\"",
-            )
+            raise _too_much(where)
         rest = rest[joined.end() :]
+
+
+def _too_much(where: str) -> WrongArgument:
+    return WrongArgument(
+        f"{where!r} is more than comparisons of columns with values",
+        "rows that are in the same database are chosen by comparisons joined by AND: \"id >= 5 AND status = 'done'\"",
+    )
 
 
 class TierRows:

@@ -240,6 +240,12 @@ class PostgresStore(Store):
         [(permitted,)] = self._rows(_MAY_IDENTIFY)
         return _identity(self._rows(_IDENTITY if permitted else _DATABASE))
 
+    def had_identity(self, recorded: str) -> bool:
+        # A physical replica that was promoted has the same system identifier and the same database oid.
+        system, number = recorded.split(":")[1:]
+        own, same_number = self.identity().split(":")[1:]
+        return number == same_number and (system == own or not system or not own)
+
     def version(self) -> str:
         return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"
 

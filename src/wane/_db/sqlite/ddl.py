@@ -39,7 +39,7 @@ _SHADOWS = {
 }
 
 
-class _Token(NamedTuple):
+class _DdlToken(NamedTuple):
     kind: str
     text: str
     start: int
@@ -59,13 +59,13 @@ class _Token(NamedTuple):
         return inner if quote == "[" else inner.replace(quote * 2, quote)
 
 
-def _tokens(sql: str) -> Iterator[_Token]:
+def _tokens(sql: str) -> Iterator[_DdlToken]:
     for match in _TOKEN.finditer(sql):
         if match.lastgroup != "space":
-            yield _Token(match.lastgroup or "", match.group(), match.start(), match.end())
+            yield _DdlToken(match.lastgroup or "", match.group(), match.start(), match.end())
 
 
-def _levels(sql: str) -> Iterator[tuple[int, _Token]]:
+def _levels(sql: str) -> Iterator[tuple[int, _DdlToken]]:
     """Yield every token with the number of parentheses around it; a parenthesis counts as outside itself."""
     depth = 0
     for token in _tokens(sql):
@@ -74,9 +74,9 @@ def _levels(sql: str) -> Iterator[tuple[int, _Token]]:
         depth += token.text == "("
 
 
-def _definitions(sql: str) -> list[list[_Token]]:
+def _definitions(sql: str) -> list[list[_DdlToken]]:
     """Return the columns and constraints of a CREATE TABLE, each without the contents of its own parentheses."""
-    parts: list[list[_Token]] = [[]]
+    parts: list[list[_DdlToken]] = [[]]
     for depth, token in _levels(sql):
         if depth == 0 and token.text == ")":
             break
@@ -87,7 +87,7 @@ def _definitions(sql: str) -> list[list[_Token]]:
     return parts
 
 
-def _after_name(sql: str, *create: str) -> list[_Token]:
+def _after_name(sql: str, *create: str) -> list[_DdlToken]:
     """Return the tokens after the object's name in `CREATE <create> name`; empty if it is no such text.
 
     SQLite stores neither IF NOT EXISTS nor TEMP nor the schema.
@@ -105,7 +105,7 @@ _cached = lru_cache(maxsize=4096)
 @_cached
 def index_predicate(sql: str) -> str | None:
     """Return the WHERE of a partial index, as it was written."""
-    found: _Token | None = None
+    found: _DdlToken | None = None
     last = 0
     for depth, token in _levels(sql):
         if found is None and depth == 0 and token.keyword == "WHERE":
@@ -121,7 +121,7 @@ def column_collations(sql: str, columns: int) -> tuple[str | None, ...]:
     return declared + (None,) * (columns - len(declared))
 
 
-def _collation(definition: list[_Token]) -> str | None:
+def _collation(definition: list[_DdlToken]) -> str | None:
     declared = None
     for token, following in pairwise(definition):
         if token.keyword == "COLLATE":  # SQLite lets the last one win

@@ -24,7 +24,7 @@ def register(connection: sqlite3.Connection) -> None:
     connection.create_function("wane_digest", 1, _digest, deterministic=True)
     connection.create_function("wane_real_text", 1, _real_text, deterministic=True)
     connection.create_function("wane_sha256", 1, _sha256, deterministic=True)
-    connection.create_aggregate("wane_digest_sums", 2, _Sums)  # type: ignore[arg-type]
+    connection.create_aggregate("wane_digest_sums", 2, _DigestSums)  # type: ignore[arg-type]
 
 
 def _digest(text: str) -> str:
@@ -41,7 +41,7 @@ def _sha256(value: str | bytes | int | None) -> str | None:
     return hashlib.sha256(value if isinstance(value, bytes) else str(value).encode()).hexdigest()
 
 
-class _Sums:
+class _DigestSums:
     """Adds up the halves of digests, or their first halves only; the order of rows does not matter."""
 
     def __init__(self) -> None:

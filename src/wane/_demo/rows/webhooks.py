@@ -21,7 +21,7 @@ def webhooks(world: World) -> Iterator[Load]:
         "id name path provider created_at",
         [(number, name, f"/hooks/{name}", name, world.ago(400 * DAY)) for number, name in enumerate(ENDPOINTS, 1)],
     )
-    family = _Webhooks(world)
+    family = _WebhookRows(world)
     family.ordinary()
     family.planted()
     columns = "id endpoint_id event_type provider_event_id dedupe_key status attempt_count headers_json body received_at handled_at"
@@ -33,7 +33,7 @@ def webhooks(world: World) -> Iterator[Load]:
     yield load("_honker_live", "queue payload worker_id run_at", jobs)
 
 
-class _Webhooks:
+class _WebhookRows:
     def __init__(self, world: World) -> None:
         self.world = world
         self.luck = world.luck("knocker_events")

@@ -24,12 +24,12 @@ _MOST_MONTHS = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Maintainer:
-    """Creates partitions ahead, for tables of one contract."""
+class MonthsAhead:
+    """The partitions of months to come, for tables of one contract."""
 
     work: PartitionWork
 
-    def maintain(self, target: PartitionTarget) -> PartitionDone:
+    def create(self, target: PartitionTarget) -> PartitionDone:
         """Create what is missing for a table, and for those that are partitioned along with it."""
         work, began = self.work, time.monotonic()
         made, moved = list[str](), 0
@@ -37,12 +37,12 @@ class Maintainer:
             # Splitting may take weeks, and new months do not wait for it.
             change = work.partitioned(one, splitting=True, lead=target)
             with work.leased(one) as lease:
-                names, rows = self._maintain(one, anatomy_from(change.facts["anatomy"]), lease)
+                names, rows = self._create(one, anatomy_from(change.facts["anatomy"]), lease)
             made += names
             moved += rows
         return work.done(target, "maintained" if made else "nothing", began, partitions=tuple(made), rows=moved)
 
-    def _maintain(self, target: PartitionTarget, a: Anatomy, lease: Lease) -> tuple[list[str], int]:
+    def _create(self, target: PartitionTarget, a: Anatomy, lease: Lease) -> tuple[list[str], int]:
         steps = self.work.steps
         steps.partition_key(a.schema, a.name)
         made, moved = [], 0
