@@ -194,7 +194,7 @@ def test_a_step_that_states_no_number_is_refused(database: Database, tmp_path: P
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as opened:
         refused(
-            opened, stating(planned(opened, tmp_path), None), "job.old: the plan does not say how many rows are due"
+            opened, stating(planned(opened, tmp_path), None), "job.old: the plan does not state how many rows are due"
         )
 
 

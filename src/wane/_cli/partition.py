@@ -133,7 +133,7 @@ def partition_retire(
     """Retire partitions that are past their retention window.
 
     If the flags allow it; those whose quarantine is over are dropped. A partition with one row that must stay is not
-    retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again continues. Exits 1 if one
+    retired, and reports why. Ctrl-C and SIGTERM stop between two batches; running it again continues. Exits 1 if one
     failed. `wane run` does the same by itself.
     """
     if reattach is not None and dry_run:

@@ -57,7 +57,7 @@ def find_target(store: Store, contract: Contract, name: str) -> PartitionTarget:
         hint = did_you_mean(name, known) or (
             f'write [partition.{name}] with `time = "…"` and `keep = "…"` into the contract'
         )
-        raise PartitionError(f"the contract does not say how {name} is partitioned", hint)
+        raise PartitionError(f"the contract does not declare how {name} is partitioned", hint)
     return target_of(store, contract, settings)
 
 

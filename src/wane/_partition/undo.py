@@ -168,7 +168,7 @@ class _Undo:
         """Move the rows of a partition into the table, and drop it."""
         patience, pacing = self.target.patience, self.work.pacing(self.target)
         while True:
-            # A merge has retried its locks already, as long as the contract says.
+            # A merge has retried its locks already, as long as the contract specifies.
             moved = pacing.run(lambda size: self.steps.merge(a, leaf, size, patience), _took_too_long)
             self.rows += moved
             if not moved and self.steps.drop_merged(a, leaf, note, patience):

@@ -105,7 +105,7 @@ class Step:
     statements: tuple[StepStatement, ...]
     """What takes the rows, in the order in which it runs."""
     live_followers: tuple[str, ...] = ()
-    """Followers of which rows leave also in a live state, because the contract says so."""
+    """Followers of which rows leave also in a live state, because the contract allows it."""
     share_exactness: Exactness | None = None
     stop: BudgetStop | None = None
     """The budget that ends the next sweep; None: it takes everything, or that is unknown."""

@@ -215,7 +215,7 @@ class WorkClaims(Closable):
 
         A state without a threshold is not touched; without any threshold, WrongArgument is raised and nothing happens.
         Available and claimed work always stays, including expired claims. Pruned work is still remembered as the policy
-        says.
+        requires.
         """
         work = Vacuum(self.pruner, completed_age_hours, abandoned_age_hours)
         self._ready()

@@ -145,7 +145,7 @@ def _copies(
     if unknown:
         raise WrongArgument(
             f"archived rows of {cold.name} have no column {unknown[0]!r}",
-            "a key that was renamed finds no archived row, unless `renamed` says so: hold the whole table, without a key",
+            "a key that was renamed finds no archived row, unless `renamed` has it: hold the table, without a key",
         )
     condition = key_condition([key], kinds)
     for file in without_others(all_files(cold.folder, handle, condition), condition):

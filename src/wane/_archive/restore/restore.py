@@ -2,7 +2,7 @@
 
 Into the hot table a row *moves*: it is both hot and archived until its copy has left the archive, and never neither.
 Into a side table it is copied, and the archive retains it. What a step did is in the journal; the next run resumes
-where it says.
+where it ends.
 """
 
 from __future__ import annotations
@@ -461,7 +461,7 @@ class _Restore:
     def _restored(self, restore: JournaledRestore, folder: ColdPath, pieces: int) -> Iterator[list[tuple[int, str]]]:
         """Yield the copies of rows that are back.
 
-        Of each piece as many as the journal says, because a restore may have been cancelled.
+        Of each piece as many as the journal records, because a restore may have been cancelled.
         """
         copies: list[tuple[int, str]] = []
         for number in range(pieces):

@@ -1,6 +1,6 @@
 """A session on a Spark that runs elsewhere, over Spark Connect: `[spark] remote = "sc://host:15002"`.
 
-No Java runs in this process. Tasks run where the server says, in a Python of that server, which must have Wane.
+No Java runs in this process. Tasks run where the server starts them, in a Python of that server, which must have Wane.
 """
 
 from __future__ import annotations
