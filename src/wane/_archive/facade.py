@@ -457,7 +457,7 @@ class Archive:
         known |= {cold.name for cold in colds}
         unknown = [name for name in only if name not in known]
         if unknown:
-            raise WrongArgument(f"the contract does not speak of {unknown[0]}", did_you_mean(unknown[0], known))
+            raise WrongArgument(f"the contract does not name {unknown[0]}", did_you_mean(unknown[0], known))
         self._require_whole(colds)
         return Surveyor(self._store, self._contract, starting=starting).survey(colds, only)
 

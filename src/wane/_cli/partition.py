@@ -137,7 +137,7 @@ def partition_retire(
     failed. `wane run` does the same by itself.
     """
     if reattach is not None and dry_run:
-        raise typer.BadParameter("putting back has no dry run", param_hint="--dry-run")
+        raise typer.BadParameter("--reattach has no --dry-run", param_hint="--dry-run")
     keeper = _open(call)
     partition = keeper.partition
     noun = (

@@ -327,7 +327,7 @@ def _breaks(a: Anatomy, functions: list[str]) -> list[Break]:
     ]
     if a.extended:
         breaks += [
-            Break("function", f"the function {name} speaks of {a.name} and of ON CONFLICT", "check that it still works")
+            Break("function", f"the function {name} contains {a.name} and ON CONFLICT", "check that it still works")
             for name in functions
         ]
     return breaks

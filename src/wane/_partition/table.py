@@ -66,7 +66,9 @@ def target_of(store: Store, contract: Contract, settings: Partitioned) -> Partit
     type."""
     info = store.reflect().find(settings.table.schema, settings.table.name)
     if info is None:
-        raise UnknownTable(f"the database has no table {settings.table}")
+        raise UnknownTable(
+            f"the database has no table {settings.table}", f"correct or remove [partition.{settings.table}]"
+        )
     column = info.column(settings.time.column)
     if column is None:
         near = did_you_mean(settings.time.column, [one.name for one in info.columns])

@@ -372,7 +372,9 @@ class ColdTable:
                 except CommitFailedError:
                     # Another database has committed meanwhile, perhaps the same change.
                     table = self.fresh() or table
-        raise ArchiveBusy(f"the columns of the archive of {self.name} change all the time", "run it again")
+        raise ArchiveBusy(
+            f"other writers changed the columns of the archive of {self.name} at every attempt", "run it again"
+        )
 
     def _lacking(
         self, table: DeltaTable, fields: Sequence[Field], shape: Shape, texts: Collection[str]

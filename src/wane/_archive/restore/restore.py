@@ -370,7 +370,10 @@ class _Restore:
             side = self._beside()
         tables = None if side is None else side.tables(self.hot)
         if tables is None:
-            raise ArchiveError(f"the side table {self.into} was made, and is not there")
+            raise ArchiveError(
+                f"the side table {self.into} was made, and is not there",
+                "another user has dropped it: run it again, or name another table with --into",
+            )
         return tables
 
     def _compare(

@@ -107,7 +107,10 @@ def _connect(settings: SparkSettings, remote: str) -> SparkSession:
             "install them: pip install 'wane[connect]'",
         ) from problem
     except Exception as problem:
-        raise SparkError(f"Spark does not answer at {remote}: {str(problem).splitlines()[0]}") from problem
+        raise SparkError(
+            f"Spark does not answer at {remote}: {str(problem).splitlines()[0]}",
+            "check that the Spark Connect server runs, and `remote` of [spark]",
+        ) from problem
     for name, value in {**_SETTINGS, **dict(settings.settings)}.items():
         try:
             made.conf.set(name, value)
