@@ -56,7 +56,7 @@ def apply_roles(store: Store, contract: Contract) -> RolePlan:
         # A GRANT that the grantor may not give is a warning, not an error.
         left = [one for one in planner.plan() if not one.done]
         if left:
-            raise StoreError(f"{left[0].text} had no effect", "run it as the owner of the object, or as a superuser")
+            raise StoreError(f"{left[0].text} had no effect")
         return RolePlan(tuple(one for one in before if not one.done), tuple(planner.notes()))
 
 
