@@ -219,4 +219,4 @@ def _print_done(done: Sequence[PartitionDone]) -> None:
         for problem in one.problems:
             print_line(f"[yellow]left:[/] {escape(problem)}")
         if one.stopped:
-            print_line("stopped: run it again to go on")
+            print_line("stopped: run it again to resume")

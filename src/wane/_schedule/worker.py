@@ -129,7 +129,7 @@ class Worker:
         mine, lease = self._take_lease(name, reservation.lease_expires_at)
         if not mine:
             raise Locked(
-                f"{lease.holder} sweeps {table.name}, until {lease.until:%H:%M:%S} UTC at the least",
+                f"{lease.holder} sweeps {table.name}, at least until {lease.until:%H:%M:%S} UTC",
                 "nothing needs to be done: the message is delivered again after that",
             )
         self.executor.heartbeat(self.store, f"sweeping {table.name}")

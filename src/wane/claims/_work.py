@@ -386,7 +386,7 @@ def _require_policy(policy: object) -> Reclaim | None:
 
 
 def _too_busy(task: str) -> Locked:
-    return Locked(f"others change {task} all the time", "try again")
+    return Locked(f"others changed {task} at every attempt", "try again")
 
 
 def _work(row: ClaimRow) -> Work:
