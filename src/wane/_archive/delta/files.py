@@ -155,7 +155,7 @@ def replace(
 
     table = cold.fresh()
     if table is None:
-        raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder")
+        raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder from a backup")
     if (table.transaction_version(_application(cold, writer)) or 0) >= job:
         return
     active = {file.path for file in listing(table)}
