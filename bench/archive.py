@@ -3,18 +3,20 @@
     .venv/bin/python -m bench.archive [--rows 2000000] [--rounds 3] [--only sqlite|postgres]
     .venv/bin/python -m bench.archive --cold 30000 | --scale 5 --rows 10000000 | --files 1000 | --cluster --rows 40000
 
-Every round gives each contender the same table of about 500 bytes a row, all of it due, and takes them in turns. Wane copies, reads back,
-proves, commits and evicts, and can be killed anywhere; the others copy and delete. On PostgreSQL every row is written by a transaction of
-its own. Everybody's connections are open and everybody's Spark runs already (`spark_start_seconds` says what that took); the rival over
-JDBC has a Spark of its own, with Spark's own settings of Java. The first archive run of a schema proves every row inside the database; so a
-few rows go first, unmeasured, and what is measured is the everyday run. CPU seconds are those of this process, its Java, its tasks and the
-database's server: on a busy machine they are the numbers to trust.
+Every round gives each contender the same table of about 500 bytes a row, all of it due, and takes them in turns. Wane
+copies, reads back, proves, commits and evicts, and can be killed anywhere; the others copy and delete. On PostgreSQL
+every row is written by a transaction of its own. Everybody's connections are open and everybody's Spark runs already
+(`spark_start_seconds` says what that took); the rival over JDBC has a Spark of its own, with Spark's own settings of
+Java. The first archive run of a schema proves every row inside the database; so a few rows go first, unmeasured, and
+what is measured is the everyday run. CPU seconds are those of this process, its Java, its tasks and the database's
+server: on a busy machine they are the numbers to trust.
 
-`--cold` measures a first run of so many rows in a process of its own, with Spark's start and the strict proof of a first sweep. `--scale`
-measures Wane alone with a part of the rows (a fifth, say) and with all of them: time, CPU, and the most memory of each kind of process; its
-rows have one transaction, because writing each by its own would take longer than archiving them. `--files` builds an archive of so many
-files, and counts those that a query by key reads. `--cluster` measures a standalone cluster of one, two and four worker processes, with a
-database that makes every connection wait: see `Waiting`. Raw samples go to bench/results/archive.json.
+`--cold` measures a first run of so many rows in a process of its own, with Spark's start and the strict proof of a
+first sweep. `--scale` measures Wane alone with a part of the rows (a fifth, say) and with all of them: time, CPU, and
+the most memory of each kind of process; its rows have one transaction, because writing each by its own would take
+longer than archiving them. `--files` builds an archive of so many files, and counts those that a query by key reads.
+`--cluster` measures a standalone cluster of one, two and four worker processes, with a database that makes every
+connection wait: see `Waiting`. Raw samples go to bench/results/archive.json.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ from wane._prune.pace import FAST
 
 RESULTS = ROOT / "bench" / "results" / "archive.json"
 JDBC = Path(os.environ.get("WANE_BENCH_JDBC_JAR", "/usr/share/java/postgresql.jar"))
-"""Debian's libpostgresql-jdbc-java. It speaks TCP only: without a server that does, in WANE_BENCH_POSTGRES_URL, it is left out."""
+"""Debian's libpostgresql-jdbc-java. It speaks TCP only: without a server that does, in WANE_BENCH_POSTGRES_URL, it is
+left out."""
 NOW = datetime.now(UTC)
 FIRST = NOW - timedelta(days=180)
 DAYS = 90
@@ -114,7 +117,8 @@ keep = "forever"
 
 
 class Watched:
-    """What a family of processes uses, looked at ten times a second: CPU seconds, and the most memory that each kind held at a time.
+    """What a family of processes uses, looked at ten times a second: CPU seconds, and the most memory that each kind
+    held at a time.
 
     Processes end meanwhile, and what they used is in no parent's sum: Spark lets its idle workers go.
     """
@@ -190,7 +194,7 @@ def _resident(pid: int) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS")), 0)
 
 
-# --- The databases ----------------------------------------------------------------------------------------------------------------------
+# --- The databases ----------------------------------------------------------------------------------------------------
 
 
 class Postgres:
@@ -309,7 +313,7 @@ class Sqlite:
 Database = Postgres | Sqlite
 
 
-# --- Contenders: each empties the table into a folder -------------------------------------------------------------------------------------
+# --- Contenders: each empties the table into a folder -----------------------------------------------------------------
 
 
 def wane(database: Database, folder: Path, rows: int, *, at_once: bool = False) -> Callable[[], dict[str, Any]]:
@@ -391,7 +395,8 @@ for line in sys.stdin:
 
 
 class SparkJdbc:
-    """Spark's own reader over JDBC in four ranges, its own Parquet writer by month, one DELETE; warm after the first job."""
+    """Spark's own reader over JDBC in four ranges, its own Parquet writer by month, one DELETE; warm after the first
+    job."""
 
     def __init__(self, database: Postgres, folder: Path) -> None:
         options = psycopg.conninfo.conninfo_to_dict(database.url)
@@ -431,7 +436,7 @@ class SparkJdbc:
         self.program.wait()
 
 
-# --- Measuring ---------------------------------------------------------------------------------------------------------------------------
+# --- Measuring --------------------------------------------------------------------------------------------------------
 
 
 def measure(database: Database, folder: Path, rows: int, rounds: int) -> dict[str, Any]:
@@ -554,7 +559,7 @@ b.print_line(b.json.dumps({**parts, **done}))
 """
 
 
-# --- A query by key --------------------------------------------------------------------------------------------------------------------
+# --- A query by key ---------------------------------------------------------------------------------------------------
 
 
 ROWS_OF_A_FILE = 20
@@ -613,7 +618,7 @@ def _add_files(table: ColdTable, files: int) -> None:
     table.write(handle, actions, [], {})
 
 
-# --- A cluster, and a database that makes everybody wait -------------------------------------------------------------------------------
+# --- A cluster, and a database that makes everybody wait --------------------------------------------------------------
 
 
 BYTES_PER_SECOND = 500_000
@@ -626,9 +631,9 @@ CREATE TRIGGER waiting BEFORE DELETE ON event_outbox FOR EACH ROW WHEN (OLD.id %
 class Waiting:
     """A line to the server over which every connection gets so many bytes a second, without using a processor.
 
-    It simulates a server that is far away, or reads from a slow disk, and has more of both than one connection can use; `WAITING` is the
-    same for what rows wait for when they are deleted. So one task takes as long as the rows that it reads, two take half of it if they run
-    at the same time, and two cores suffice to show whether four do.
+    It simulates a server that is far away, or reads from a slow disk, and has more of both than one connection can use;
+    `WAITING` is the same for what rows wait for when they are deleted. So one task takes as long as the rows that it
+    reads, two take half of it if they run at the same time, and two cores suffice to show whether four do.
     """
 
     def __init__(self, host: str, port: int) -> None:

@@ -2,9 +2,9 @@
 
     .venv/bin/python -m bench.caps [--most 100000] [--rounds 3] [--only sqlite|postgres] [--cpu]
 
-A table with twice as many rows as its cap, and one with two scopes that each have twice as many as theirs, with the index that Wane
-asks for; batches as large as fit into the default 5 ms, without pauses. The DELETE knows where to end, and audits nothing. Raw
-samples go to bench/results/caps.json.
+A table with twice as many rows as its cap, and one with two scopes that each have twice as many as theirs, with the
+index that Wane asks for; batches as large as fit into the default 5 ms, without pauses. The DELETE knows where to end,
+and audits nothing. Raw samples go to bench/results/caps.json.
 """
 
 from __future__ import annotations

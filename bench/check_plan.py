@@ -2,9 +2,10 @@
 
     .venv/bin/python -m bench.check_plan [--rows 5000000] [--rounds 7] [--only sqlite|postgres]
 
-The yardstick is one sequential scan of the large table (`count(*)` that uses no index), taken in turns with what is measured, so that a
-busy machine slows both. PostgreSQL is one of its own, durable and on disk, or the one that WANE_BENCH_POSTGRES_URL names, in a
-schema that is dropped afterwards. Raw samples and the query plans go to bench/results/check_plan.json.
+The yardstick is one sequential scan of the large table (`count(*)` that uses no index), taken in turns with what is
+measured, so that a busy machine slows both. PostgreSQL is one of its own, durable and on disk, or the one that
+WANE_BENCH_POSTGRES_URL names, in a schema that is dropped afterwards. Raw samples and the query plans go to
+bench/results/check_plan.json.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ STATES = (
 )
 
 
-# --- The databases ------------------------------------------------------------------------------------------------
+# --- The databases ----------------------------------------------------------------------------------------------------
 
 
 def big_rows(rows: int) -> Iterator[tuple[int, str, int, int | None, str]]:
@@ -159,7 +160,7 @@ keep = "7d"
     return load_contract(file)
 
 
-# --- Measuring ----------------------------------------------------------------------------------------------------
+# --- Measuring --------------------------------------------------------------------------------------------------------
 
 
 def server_of(store: Store) -> int | None:

@@ -2,9 +2,10 @@
 
     .venv/bin/python -m bench.health [--rows 5000000] [--rounds 7] [--only sqlite|postgres]
 
-The yardstick is one sequential scan of the large table, taken in turns with what is measured, so that a busy machine slows both. `first` is a
-keeper that was just opened, which reads the schema; `again` one that is kept, as a scrape every 15 seconds would. On PostgreSQL the view and the
-function inside the database are measured too. Raw samples go to bench/results/health.json.
+The yardstick is one sequential scan of the large table, taken in turns with what is measured, so that a busy machine
+slows both. `first` is a keeper that was just opened, which reads the schema; `again` one that is kept, as a scrape
+every 15 seconds would. On PostgreSQL the view and the function inside the database are measured too. Raw samples go to
+bench/results/health.json.
 """
 
 from __future__ import annotations

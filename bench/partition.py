@@ -1,8 +1,10 @@
-"""Partitions: converting a live table, and letting a month go, beside doing it by hand and beside pg_partman, from one run.
+"""Partitions: converting a live table, and letting a month go, beside doing it by hand and beside pg_partman, from one
+run.
 
     python -m bench.partition [--rows 500000] [--rounds 3]
 
-On the machine's own PostgreSQL if there is one, durable and on disk; pg_partman is measured if that server has it (Debian: postgresql-15-partman).
+On the machine's own PostgreSQL if there is one, durable and on disk; pg_partman is measured if that server has it
+(Debian: postgresql-15-partman).
 """
 
 from __future__ import annotations

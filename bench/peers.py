@@ -3,10 +3,11 @@
     python3.12 -m venv PEERS && PEERS/bin/pip install -e '.[postgres]' -r bench/peers.txt
     PEERS/bin/python -m bench.peers [--rows 300000] [--rounds 3] [--only knockerlite|procrastinate] [--cpu]
 
-knockerlite's prune_events on its own SQLite file, and procrastinate's delete_old_jobs on its own PostgreSQL schema, each beside Wane on a
-copy of the same tables with the same rows, the same index and the same durability (knockerlite sets synchronous = NORMAL; on PostgreSQL
-neither waits for the disk), in turns, with everybody's connection open. The PostgreSQL server is started for the run, or named by
-WANE_BENCH_POSTGRES_URL. Raw samples go to bench/results/peers.json.
+knockerlite's prune_events on its own SQLite file, and procrastinate's delete_old_jobs on its own PostgreSQL schema,
+each beside Wane on a copy of the same tables with the same rows, the same index and the same durability (knockerlite
+sets synchronous = NORMAL; on PostgreSQL neither waits for the disk), in turns, with everybody's connection open. The
+PostgreSQL server is started for the run, or named by WANE_BENCH_POSTGRES_URL. Raw samples go to
+bench/results/peers.json.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def contract(folder: Path, name: str, text: str) -> Contract:
     return load_contract(path)
 
 
-# --- knockerlite --------------------------------------------------------------------------------------------------------------------
+# --- knockerlite ------------------------------------------------------------------------------------------------------
 
 
 def knocker_template(path: Path, rows: int) -> None:
@@ -173,7 +174,7 @@ def measure_knocker(folder: Path, rows: int, rounds: int, cpu: bool) -> dict[str
     return {"events": rows, "limit": BATCH, "seconds": samples, "wane / knockerlite": round(ratio, 3)}
 
 
-# --- procrastinate ------------------------------------------------------------------------------------------------------------------
+# --- procrastinate ----------------------------------------------------------------------------------------------------
 
 
 def procrastinate_fresh(connection: psycopg.Connection[Any], rows: int) -> None:

@@ -2,13 +2,14 @@
 
     .venv/bin/python -m bench.prune [--rows 1000000] [--idle-rows 4000000] [--rounds 3] [--only sqlite|postgres] [--cpu]
 
-Every round gives each contender a fresh copy of the same table with the same index, and takes them in turns; the yardstick is one
-DELETE of everything due, of rows that nothing refers to (guarded), or with the rows that refer to them (followed). Batches are of 1,000
-rows, or as large as fit into the default 5 ms, without pauses; then the default pace, which pauses, on a database that has been idle for
-some seconds, beside `--fast`, by the clock, with --idle-rows. With --cpu the other ratios are of CPU time, client and server process
-together: on a busy machine, that counts. Everybody's connection is open, and nobody's commits wait for the
-disk, as those of a sweep do not (SQLite: a write-ahead log with synchronous = NORMAL; PostgreSQL, on disk: synchronous_commit = off).
-Raw samples go to bench/results/prune-sqlite.json and prune-postgres.json.
+Every round gives each contender a fresh copy of the same table with the same index, and takes them in turns; the
+yardstick is one DELETE of everything due, of rows that nothing refers to (guarded), or with the rows that refer to them
+(followed). Batches are of 1,000 rows, or as large as fit into the default 5 ms, without pauses; then the default pace,
+which pauses, on a database that has been idle for some seconds, beside `--fast`, by the clock, with --idle-rows. With
+--cpu the other ratios are of CPU time, client and server process together: on a busy machine, that counts. Everybody's
+connection is open, and nobody's commits wait for the disk, as those of a sweep do not (SQLite: a write-ahead log with
+synchronous = NORMAL; PostgreSQL, on disk: synchronous_commit = off). Raw samples go to bench/results/prune-sqlite.json
+and prune-postgres.json.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def cutoff_ms() -> int:
     return int((NOW - timedelta(days=50)).timestamp() * 1000)
 
 
-# --- Contenders: each takes everything due and returns (jobs, seconds, CPU seconds, seconds of each batch) ------------------------------
+# --- Contenders: each takes everything due and returns (jobs, seconds, CPU seconds, seconds of each batch) ------------
 
 Result = tuple[int, float, float, list[float]]
 
@@ -153,7 +154,7 @@ ONE_GUARDED = ONE_DELETE + " AND NOT EXISTS (SELECT 1 FROM replies WHERE replies
 FOLLOWERS_FIRST = "DELETE FROM replies WHERE job_id IN (SELECT id FROM jobs WHERE {due})"
 
 
-# --- The databases --------------------------------------------------------------------------------------------------------------
+# --- The databases ----------------------------------------------------------------------------------------------------
 
 
 # A tenth of what is due is still referred to; or half of it has one row that leaves with it.
@@ -191,7 +192,8 @@ class Postgres:
         if shape != "plain":
             self.connection.execute(CHILD.encode())
             self.connection.execute(REPLIES[shape])
-        # Rows that are old are visible to all in every page, as far as the server knows; the first VACUUM only learns it.
+        # Rows that are old are visible to all in every page, as far as the server knows; the first VACUUM only learns
+        # it.
         for text in ("CHECKPOINT", "VACUUM ANALYZE", "VACUUM", "CHECKPOINT"):
             self.connection.execute(text.encode())
 
@@ -199,7 +201,8 @@ class Postgres:
         return self.connection.execute(text.encode()).rowcount
 
     def written(self) -> int:
-        """Bytes of write-ahead log so far, with what is still in the server's buffers: nobody's commits wait for the disk."""
+        """Bytes of write-ahead log so far, with what is still in the server's buffers: nobody's commits wait for the
+        disk."""
         [(position,)] = self.connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'").fetchall()
         return int(position)
 
@@ -243,7 +246,7 @@ class Sqlite:
         return 0
 
 
-# --- Measuring --------------------------------------------------------------------------------------------------------------------
+# --- Measuring --------------------------------------------------------------------------------------------------------
 
 
 def measure(database: Postgres | Sqlite, folder: Path, rounds: int, measure_cpu: bool) -> dict[str, Any]:

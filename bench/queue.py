@@ -1,12 +1,14 @@
 """The cleanup queue beside its peers: reserve + ack, enqueue, and wakeups, as ratios from one interleaved run.
 
-    python -m bench.queue [--store postgres|sqlite] [--pending 1000 1000000] [--workers 1 4 16] [--seconds 3] [--rounds 3]
+    python -m bench.queue [--store postgres|sqlite] [--pending 1000 1000000] [--workers 1 4 16] [--seconds 3] [--rounds
+    3]
 
-Peers are measured if they are installed (bench/peers.txt, Python 3.12): procrastinate and pgqueuer on PostgreSQL; on SQLite the queue of honker
-that knockerlite carries, and honker 0.5.0. Every system has its own database on the same durable server, or its own file with the same pragmas; workers are
-processes with a connection each, and they speak to each system through its own Python interface. `--cpu` adds the CPU time of an operation, of
-the workers and all processes of the server together. On SQLite honker never waits for the disk, so Wane is measured as it is, and at
-NORMAL like honker: every ratio is between two that wait for the disk, or two that do not.
+Peers are measured if they are installed (bench/peers.txt, Python 3.12): procrastinate and pgqueuer on PostgreSQL; on
+SQLite the queue of honker that knockerlite carries, and honker 0.5.0. Every system has its own database on the same
+durable server, or its own file with the same pragmas; workers are processes with a connection each, and they speak to
+each system through its own Python interface. `--cpu` adds the CPU time of an operation, of the workers and all
+processes of the server together. On SQLite honker never waits for the disk, so Wane is measured as it is, and at NORMAL
+like honker: every ratio is between two that wait for the disk, or two that do not.
 """
 
 from __future__ import annotations

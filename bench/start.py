@@ -2,8 +2,8 @@
 
     .venv/bin/python -m bench.start [--rounds 9]
 
-`wane --help`, and `wane plan` on a small SQLite file, as processes; CPU time of each, medians, taken in turns. All of them have
-compiled modules, as an installation by pip has, whatever PYTHONDONTWRITEBYTECODE says here. Raw samples go to
+`wane --help`, and `wane plan` on a small SQLite file, as processes; CPU time of each, medians, taken in turns. All of
+them have compiled modules, as an installation by pip has, whatever PYTHONDONTWRITEBYTECODE says here. Raw samples go to
 bench/results/start.json.
 """
 

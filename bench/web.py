@@ -2,9 +2,9 @@
 
     .venv/bin/python -m bench.web [--rows 5000000] [--rounds 40] [--requests 10000] [--only sqlite|postgres]
 
-The yardstick is one sequential scan of the large table, taken in turns with the requests. The console is a process of its own, as `wane serve` is,
-without its limit of requests; the sweep runs at the default pace in a third one. Memory is the server's, after a first tenth of the requests and
-after all of them. Raw samples go to bench/results/web.json.
+The yardstick is one sequential scan of the large table, taken in turns with the requests. The console is a process of
+its own, as `wane serve` is, without its limit of requests; the sweep runs at the default pace in a third one. Memory is
+the server's, after a first tenth of the requests and after all of them. Raw samples go to bench/results/web.json.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections import defaultdict
 from fnmatch import fnmatch
 from functools import cache
@@ -13,6 +15,7 @@ from typing import Any
 SOURCE = Path(__file__).parents[1] / "src" / "wane"
 TESTS = Path(__file__).parent
 DOCS = Path(__file__).parents[1] / "docs"
+BENCH = Path(__file__).parents[1] / "bench"
 
 
 @cache
@@ -280,7 +283,7 @@ def test_statements_are_in_the_files_that_the_architecture_names() -> None:
 
 def test_prose_wraps_at_120_columns() -> None:
     wide = []
-    for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]:
+    for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md"), *BENCH.glob("*.md")]:
         fenced = False
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
             fenced ^= line.lstrip().startswith("```")
@@ -288,4 +291,29 @@ def test_prose_wraps_at_120_columns() -> None:
             one_word = " " not in re.sub("`[^`]*`", "", line.strip().lstrip("-*0123456789. "))
             if len(line) > 120 and not fenced and not line.lstrip().startswith(("|", "<")) and not one_word:
                 wide.append(f"{page.name}:{number}")
+    assert wide == []
+
+
+IGNORING = re.compile(r"#\s*(noqa|type: ignore|pragma)")
+"""A comment for a tool, which has to be on the line that it is about."""
+
+
+def test_comments_and_docstrings_wrap_at_120_columns() -> None:
+    wide = []
+    for file in sorted(path for folder in (SOURCE, TESTS, BENCH) for path in folder.rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        prose = {one.start[0] for one in tokens if one.type == tokenize.COMMENT and not IGNORING.match(one.string)}
+        for node in ast.walk(parsed(file)):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                prose.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        wide += [
+            f"{file.relative_to(DOCS.parent)}:{number}"
+            for number, line in enumerate(text.splitlines(), 1)
+            if len(line) > 120 and number in prose
+        ]
     assert wide == []

@@ -15,12 +15,12 @@ _SIZE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def count_text(count: Count | None) -> str:
-    """Format a count that says how much it can be trusted: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
+    """Format a count so that it shows how exact it is: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
     return "?" if count is None else f"{SIGNS[count.exactness]}{count.rows:,}"
 
 
 def share_text(share: Figure | None) -> str:
-    """Format a share that says how much it can be trusted: `12.3%`, `~12.3%`, `≥ 12.3%`; nothing if it is unknown."""
+    """Format a share so that it shows how exact it is: `12.3%`, `~12.3%`, `≥ 12.3%`; nothing if it is unknown."""
     if share is None:
         return ""
     return f"{SIGNS[share.exactness]}{round_bound(share.value, share.exactness, 3):.1%}"

@@ -175,7 +175,7 @@ class Entries(Generic[R]):
         if not found:
             raise LeaseLost(
                 f"entry {number} of {self._own} cannot become {str(state)!r}: another process has changed it",
-                "run it again: it resumes where the journal says",
+                "run it again: it resumes where the journal ends",
             )
         return found[0]
 

@@ -137,7 +137,10 @@ class Keeper(Closable):
         """Move what is due of one table to the archive, or raise: whole months leave only after their rows did."""
         done = self.archive.run(table)
         if done.failed:
-            raise ArchiveError("; ".join(rule.message for rule in done.rules if rule.message))
+            raise ArchiveError(
+                "; ".join(rule.message for rule in done.rules if rule.message),
+                f"see what is unfinished: `wane archive status`; then `wane archive run {table}` again",
+            )
 
     # Taking rows
 

@@ -141,7 +141,7 @@ class Fence:
     fingerprint: str | None
     most_seconds: float
     lost: str
-    """What the error says if it is not."""
+    """The error's message if it is not."""
 
     def __call__(self, transaction: Transaction) -> None:
         """Raise LeaseLost if another process may work now."""

@@ -29,8 +29,8 @@
         ├── Unproven         what was read back from it is not what the database holds; nothing left
         └── SparkError       Spark, or the Java it needs, does not run
 
-Each has a message that says what happened and a hint that says what to do. Errors of a database driver appear only as
-`__cause__`.
+Each has a message that states what happened and a hint that states what to do. Errors of a database driver appear only
+as `__cause__`.
 """
 
 from __future__ import annotations

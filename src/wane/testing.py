@@ -8,7 +8,7 @@ In `conftest.py`:
     def wane_url(database_url):
         return database_url
 
-A test then says what must be due, at which time:
+A test then states what must be due, at which time:
 
     def test_done_jobs_leave_after_a_week(wane_keeper, wane_clock):
         insert_job(state="done", finished_at=wane_clock.now)

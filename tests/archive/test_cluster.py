@@ -157,5 +157,5 @@ def test_sqlite_is_read_where_it_lies(sqlite_database: SqliteDatabase, tmp_path:
         cold.keeper.archive._contract = replace(contract, spark=replace(contract.spark, master="spark://127.0.0.1:1"))
         done = cold.one()
         assert done.outcome is Outcome.FAILED
-        assert "SQLite is read where it lies" in done.message
+        assert "tasks must run on the host of the SQLite file" in done.message
         assert cold.keeper.archive.status() == []

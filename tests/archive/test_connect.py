@@ -117,7 +117,7 @@ def test_only_a_server_on_this_machine_may_request_the_address(remote: str, here
         return
     with pytest.raises(SparkError, match=r"sc://.* do not know the database's URL"):
         require_reachable(source, settings)
-    with pytest.raises(SparkError, match="SQLite is read where it lies"):
+    with pytest.raises(SparkError, match="tasks must run on the host of the SQLite file"):
         require_reachable(Source("sqlite", path="x.db"), settings)
     require_reachable(source, replace(settings, url_variable="WANE_TASK_URL"))
 

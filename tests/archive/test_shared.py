@@ -320,7 +320,7 @@ def test_an_archive_of_one_database_does_not_become_a_shared_one_or_back(fleet: 
         assert keeper.archive.run().rules[0].outcome is Outcome.DONE
     with fleet.keeper("bob") as keeper:
         message = keeper.archive.run().rules[0].message
-        assert ("the contract says otherwise" in message) or ("another database" in message)
+        assert ("the contract declares the opposite" in message) or ("another database" in message)
     assert fleet.hot("bob")[:6] == [1, 2, 3, 4, 5, 6]
 
 

@@ -86,7 +86,7 @@ def test_hot_tables_and_the_archive_are_counted_as_they_are(database: Database, 
         assert Counter(archived.months) + Counter(young) == months
         assert archived.oldest == min(datetime.fromtimestamp(row["at_ms"] / 1000, UTC) for row in cold.archived())
         assert sum(after["event_read", "archive"].months.values()) == len(cold.archived("event_read"))
-        with pytest.raises(WrongArgument, match="does not speak of"):
+        with pytest.raises(WrongArgument, match="does not name"):
             cold.keeper.archive.survey("evnt")
 
 

@@ -88,7 +88,7 @@ def test_mistakes_are_reported(events: PostgresDatabase, wane: Wane) -> None:
     for words, hint in (
         (("plan", "evnt"), "did you mean 'event'"),
         (("plan", "event_read"), "name event"),
-        (("undo", "event"), "nothing to take back"),
+        (("undo", "event"), "nothing to undo"),
         (("maintain", "event"), "wane partition convert event"),
     ):
         done = wane("partition", *words)

@@ -41,7 +41,7 @@ ARCHIVE = '[archive]\nurl = "a"\nt = { keep = %s }\n'
         ),
         (
             TABLE + 'rule.r = { keep = "7d", longer = { column = "days", unit = "d" } }',
-            "older than 7d (longer where days says so) by at",
+            "older than 7d (or days, if longer) by at",
         ),
         (TABLE + 'rule.r = { most = 500, by = "id" }', "at most 500, newest first by id"),
         (TABLE + 'rule.r = { most = 500, per = ["a", "b"] }', "at most 500 per a, b, newest first by at"),

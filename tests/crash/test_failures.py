@@ -52,9 +52,9 @@ def terminate(database: PostgresDatabase, keeper: Keeper) -> None:
 
 # --- Full disks -----------------------------------------------------------------------------------------------------
 #
-# Deleting needs room too: for the audit row, and on PostgreSQL for the log. Marking needs most, because every row is written
-# anew, so marks are what is tried here. A small file system would need the rights to mount one; the limits below need
-# none, and the database meets them where it would meet a full disk: when it asks for one more page.
+# Deleting needs room too: for the audit row, and on PostgreSQL for the log. Marking needs most, because every row is
+# written anew, so marks are what is tried here. A small file system would need the rights to mount one; the limits
+# below need none, and the database meets them where it would meet a full disk: when it asks for one more page.
 
 
 def limit_files(backend: int, size: int, folder: Path) -> None:

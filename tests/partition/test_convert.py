@@ -106,7 +106,7 @@ def test_a_table_that_the_contract_does_not_partition_is_reported(
 ) -> None:
     postgres_database.script(PLAIN)
     with keeping(postgres_database, tmp_path, CONTRACT.partition("[partition")[0]) as keeper:
-        with pytest.raises(PartitionError, match="does not say how event is partitioned") as caught:
+        with pytest.raises(PartitionError, match="does not declare how event is partitioned") as caught:
             keeper.partition.plan("event")
         assert "[partition.event]" in caught.value.hint
 

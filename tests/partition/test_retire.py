@@ -597,7 +597,7 @@ def test_going_back_prompts_about_quarantined_months(postgres_database: Postgres
         keeper.enable()
         before = rows(postgres_database)
         gone = [one.partition for one in keeper.partition.retire("event")]
-        with pytest.raises(PartitionError, match="could not be put back into a plain table"):
+        with pytest.raises(PartitionError, match="could not be merged into a plain table"):
             keeper.partition.undo("event")
         assert gone
         assert len(partitions(postgres_database, "event_read")) > 3, "its follower was left without_follower, too"

@@ -65,7 +65,7 @@ def test_a_row_that_appeared_since_is_a_refusal(database: Database, tmp_path: Pa
     with keeping(database) as opened:
         plan = planned(opened, tmp_path)
         jobs(database, (2, "done", ago(40)), create=False)
-        with pytest.raises(PlanError, match=r"job.old: the plan says 1 rows, and at least 2 are due by it now"):
+        with pytest.raises(PlanError, match=r"job.old: the plan lists 1 rows, and at least 2 are due by it now"):
             opened.keeper.apply(plan, pace=SMALL)
         assert opened.ids() == [1, 2]
         assert opened.trail() == []
@@ -175,7 +175,7 @@ def test_no_more_rows_leave_than_the_plan_states_however_it_was_counted(
     with keeping(database) as opened:
         plan = planned(opened, tmp_path)
         with pytest.raises(
-            PlanError, match=r"job.old: the plan says 4 rows.*, and at least 5 are due by it now"
+            PlanError, match=r"job.old: the plan lists 4 rows.*, and at least 5 are due by it now"
         ) as reported:
             opened.keeper.apply(stating(plan, Count(4, exactness)), pace=SMALL)
         assert ("--seconds" in reported.value.hint) == (exactness is not Exactness.EXACT)
@@ -194,7 +194,7 @@ def test_a_step_that_states_no_number_is_refused(database: Database, tmp_path: P
     jobs(database, (1, "done", ago(30)))
     with keeping(database) as opened:
         refused(
-            opened, stating(planned(opened, tmp_path), None), "job.old: the plan does not say how many rows are due"
+            opened, stating(planned(opened, tmp_path), None), "job.old: the plan does not state how many rows are due"
         )
 
 

@@ -46,7 +46,7 @@ def test_a_follower_is_reported_with_whom_it_leaves(database: Database) -> None:
     declared = table("job", rule(followers=follows), rule("failed", when=("failed",), followers=follows))
     with (
         keeping(database, declared) as opened,
-        pytest.raises(UnknownTable, match=r"its rows leave with those of job\.old, job\.failed$"),
+        pytest.raises(UnknownTable, match=r"its rows leave with those of job\.old, job\.failed\n  hint: name a table"),
     ):
         opened.keeper.prune("note", rule="old", limit=1)
 

@@ -103,8 +103,9 @@ def test_a_plan_that_cannot_be_written_reports_it_and_leaves_nothing(tmp_path: P
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    assert refused(file) == f"{file} cannot be read: No such file or directory"
-    assert refused(tmp_path) == f"{tmp_path} cannot be read: Is a directory"
+    fix = "\n  hint: name a file that `wane plan --out FILE` wrote"
+    assert refused(file) == f"{file} cannot be read: No such file or directory{fix}"
+    assert refused(tmp_path) == f"{tmp_path} cannot be read: Is a directory{fix}"
 
 
 @pytest.mark.parametrize(

@@ -349,7 +349,8 @@ def test_a_backend_that_is_stopped_is_given_up_too(
             " AND pid <> ?"
         )
         try:
-            while True:  # One that holds a lock inside the server would stop everybody: all of them must be idle, also afterwards.
+            # One that holds a lock inside the server would stop everybody: all of them must be idle, also afterwards.
+            while True:
                 found = postgres_database.query(others, (mine,))
                 stopped = [pid for pid, state in found if state == "idle"]
                 if len(stopped) < max(3, len(found)):  # One that goes on might do everybody's work.

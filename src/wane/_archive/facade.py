@@ -172,7 +172,7 @@ class Archive:
         require_known(self._contract, only)
         rules = [(table, rule) for table, rule in self._rules() if not only or is_named(only, table.name, rule.name)]
         if only and not rules:
-            raise WrongArgument(f"no rule of {', '.join(only)} archives", 'such a rule says `then = "archive"`')
+            raise WrongArgument(f"no rule of {', '.join(only)} archives", 'such a rule has `then = "archive"`')
         return rules
 
     def absent(self, table: str | None = None, *, limit: int = 1_000) -> list[AbsentRow]:
@@ -200,7 +200,7 @@ class Archive:
         stop: threading.Event | None = None,
         starting: Starting = lambda _: None,
     ) -> list[ExpiredTable]:
-        """Delete for good what the archive has retained as long as the contract says, if the flags allow it.
+        """Delete for good what the archive has retained as long as the contract specifies, if the flags allow it.
 
         Of every table, or of those named. With `erase_absent`, delete instead the rows that the application deleted
         after they were copied (`absent`). A dry run only reports what would go. Safe to repeat after any interruption.
@@ -271,7 +271,7 @@ class Archive:
         dry_run: bool = False,
         stop: threading.Event | None = None,
     ) -> list[TidiedTable]:
-        """Remove files that have been part of nothing for longer than `older_than`, or than the contract says."""
+        """Remove files that have been part of nothing for longer than `older_than`, or than the contract specifies."""
         _require_libraries()
         from wane._archive.maintenance.tidy import LEAST, Tidying
 
@@ -340,7 +340,7 @@ class Archive:
     def verify(
         self, table: str | None = None, *, spark: bool = False, starting: Starting = lambda _: None
     ) -> list[Proof]:
-        """Read back every file of the archive, and compare it with what the archive's log says of it.
+        """Read back every file of the archive, and compare it with what the archive's log records of it.
 
         On Spark with `spark`, or if the files are large.
         """
@@ -473,7 +473,7 @@ class Archive:
         known |= {cold.name for cold in colds}
         unknown = [name for name in only if name not in known]
         if unknown:
-            raise WrongArgument(f"the contract does not speak of {unknown[0]}", did_you_mean(unknown[0], known))
+            raise WrongArgument(f"the contract does not name {unknown[0]}", did_you_mean(unknown[0], known))
         self._require_whole(colds)
         return Surveyor(self._store, self._contract, starting=starting).survey(colds, only)
 
@@ -496,9 +496,9 @@ class Archive:
         """Restore archived rows with what left with them, chosen by a condition, by their sweep, or by keys.
 
         Into the hot table they move; into a side table they are copied. Restored rows are held against sweeps for
-        `protect` (seven days by default). With `most`, such as `chosen` of a dry run, more rows of a table than it says
-        raise PlanError, and none comes back. `stop` ends it between two batches, and the same call resumes. Safe to
-        repeat after any interruption.
+        `protect` (seven days by default). With `most`, such as `chosen` of a dry run, more rows of a table than it
+        specifies raise PlanError, and none comes back. `stop` ends it between two batches, and the same call resumes.
+        Safe to repeat after any interruption.
         """
         chosen = self._restorable(table)
         _require_choice(where, sweep, keys)

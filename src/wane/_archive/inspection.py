@@ -1,4 +1,4 @@
-"""Inspecting a table of the archive: what its log says, and whether its files hold what the log says."""
+"""Inspecting a table of the archive: what its log records, and whether its files hold that."""
 
 from __future__ import annotations
 
@@ -89,5 +89,5 @@ def _counted(folder: ColdPath, file: dict[str, Any]) -> dict[str, Any]:
     except (OSError, pa.ArrowException) as problem:
         return {"rows": rows, "problem": f"{path}: {problem}"}
     if rows != file["rows"] or path.stat().st_size != file["bytes"]:
-        return {"rows": rows, "problem": f"{path}: the log says {file['rows']} rows, and it holds {rows}"}
+        return {"rows": rows, "problem": f"{path}: the log records {file['rows']} rows, and it holds {rows}"}
     return {"rows": rows, "problem": ""}

@@ -377,7 +377,10 @@ class Journal:
         lock = " FOR UPDATE" if self.dialect.locks_rows else ""
         own = self.dialect.own_table("archive_range")
         if not self.transaction.execute(f"SELECT 1 FROM {own} WHERE {mine}{lock}", p.values):
-            raise ArchiveBusy(f"another attempt evicts range {piece.number} of sweep {sweep}; this one changed nothing")
+            raise ArchiveBusy(
+                f"another attempt evicts range {piece.number} of sweep {sweep}; this one changed nothing",
+                "nothing needs to be done: that attempt finishes the range, or the next run of the archive does",
+            )
 
     def progress(self, sweep: int, piece: JournaledRange, stale: Sequence[tuple[str, str, str]]) -> None:
         """Record a batch of evictions, in the transaction that did it: the range is as the batch leaves it."""

@@ -93,7 +93,7 @@ class ArchivedColumnChange:
     month: str | None = None
     """In the same database: the first month whose table has the change."""
     renamed_from: str | None = None
-    """Its name in the table before, if the contract says that it was renamed."""
+    """Its name in the table before, if the contract states that it was renamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class ColdStatus:
 
 
 VERIFIED = "archive verify"
-"""The action in the audit trail that says that all files of a table were read back."""
+"""The action in the audit trail that records that all files of a table were read back."""
 
 
 @dataclass(frozen=True, slots=True)

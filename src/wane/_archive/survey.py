@@ -108,7 +108,7 @@ class Surveyor:
         return read_sizes(self.store, [(info, None)], _PROBE_SECONDS).get(info.qualified)
 
     def _only_following(self) -> list[TableName]:
-        """Return tables that lose rows only with those of others: no rule of theirs says when a row was created."""
+        """Return tables that lose rows only with those of others: no rule of theirs knows when a row was created."""
         named = {table.name for table in self.contract.tables} | {name for name, _ in self.contract.excused}
         following = dict.fromkeys(follower.reference.table for _, _, follower in self.contract.followers())
         return [name for name in following if name not in named]

@@ -47,7 +47,7 @@ def _problems(
             fix = suggest_code(one.code) or "write the code as the finding shows it"
             yield _problem(one, Severity.ERROR, "unknown-code", f"no finding has the code {one.code!r}", fix)
         elif one not in valid:
-            fix = "correct what the finding says, or decide anew and write a later `until`"
+            fix = "correct what the finding reports, or decide anew and write a later `until`"
             yield _problem(one, Severity.WARNING, "accept-ended", f"{about} was accepted until {one.until}", fix)
         elif _ran_all(reports, ran) and not any(one.matches(finding) for finding in found):
             fix = "remove this entry, or write `at` as the finding shows it now"

@@ -92,7 +92,7 @@ class TimeColumn:
     null_share: float | None = None
     """The share of NULL among the values that were read; None if none were."""
     held: bool = False
-    """Whether another column says who holds the row until then."""
+    """Whether another column names who holds the row until then."""
     part: bool = False
     """Whether the name suggests the expiry of a part of the row, not of the row."""
 
@@ -161,7 +161,7 @@ class TimeColumn:
             return 0, 1  # Nothing is done yet. Ageing by anything else would let unfinished rows leave.
         if self.unit == UNDECIDED:
             return 3, role
-        # Most rows would never leave by a column that they have not, unless it says that their work is done.
+        # Most rows would never leave by a column that they have not, unless it means that their work is done.
         rare = not self.terminal and (self.null_share or 0.0) > _MOSTLY
         return (2 if not self.named else 1 if self.newest is None or rare else 0), role
 
@@ -333,7 +333,7 @@ class Samples:
         return units, False
 
     def _typed(self, table: TableInfo, column: Column, unit: Unit, *, zoned: bool, named: bool) -> TimeColumn:
-        """Return a column whose type says how it encodes timestamps."""
+        """Return a column whose type determines how it encodes timestamps."""
         zone = UNDECIDED if zoned else None
         values = self.sample(table, column, SAMPLED_ROWS)
         spread, oldest, newest = _spread(values, Time(column.name, unit, "UTC" if zoned else None))
@@ -372,7 +372,7 @@ class Samples:
         if len(real) < len(given):
             seen += ", beside placeholders such as 0"
         if not named:
-            seen += "; only its values say that it is a time"
+            seen += "; only its values show that it is a time"
         undecided = ""
         if naive:
             written = ' "UTC" if CURRENT_TIMESTAMP writes it.' if Unit.NATIVE in units and unit == Unit.TEXT else ""
@@ -447,7 +447,7 @@ def _identifies(table: TableInfo, column: Column) -> bool:
 
 
 def _is_held(table: TableInfo, column: Column) -> bool:
-    """Check whether another column of the same words says who holds the row: acquired_by beside acquired_until."""
+    """Check whether another column of the same words names who holds the row: acquired_by beside acquired_until."""
     named = set(words(column.name))
     held = named - EXPIRIES - TIMES
     return not EXPIRIES.isdisjoint(named) and any(

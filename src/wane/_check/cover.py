@@ -105,7 +105,7 @@ def _misprojected(contract: Contract, bound: ArchiveRows, file: str) -> Iterator
 
 
 def _check_partitions(store: Store, contract: Contract, schema: Schema, report: Report) -> None:
-    """Report partitions that the application is said to make and that can never be retired."""
+    """Report partitions that the application makes, by the contract, and that can never be retired."""
     for one in contract.partitions:
         for name, time in ((one.table, one.time), *one.followers) if one.by_application else ():
             info = schema.find(name.schema, name.name)

@@ -24,7 +24,7 @@ NOT_A_TIME = "no timestamp"
 def encodings(values: Iterable[object], now: datetime) -> Counter[str]:
     """Count the values by encoding: a unit, "iso without zone", …, or "no timestamp".
 
-    NULL and 0 are left out: neither says anything about the encoding.
+    NULL and 0 are left out: neither shows the encoding.
     """
     return Counter(encoding(value, now) for value in values if value is not None and value != 0)
 

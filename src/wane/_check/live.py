@@ -210,7 +210,7 @@ class Live:
         self._fused()
 
     def _caps(self) -> None:
-        """Check that a cap is exceeded by no more than the rows that came since its last sweep, where a time says
+        """Check that a cap is exceeded by no more than the rows that came since its last sweep, where a time shows
         that."""
         most = self.bounds.most
         for selection, _ in self._swept_rules(caps=True):

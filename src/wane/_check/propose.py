@@ -69,11 +69,11 @@ class _Examined:
     time: TimeColumn | None
     """What its rows age by."""
     ends: tuple[tuple[TimeColumn, tuple[State, ...]], ...] = ()
-    """The columns that say when a row ended, where each is set in other states, with these states."""
+    """The columns that hold when a row ended, where each is set in other states, with these states."""
 
     @property
     def bounded(self) -> bool:
-        """Return whether anything says when its rows are old."""
+        """Return whether anything shows when its rows are old."""
         return self.time is not None or self.expiry is not None
 
     @property
@@ -322,7 +322,7 @@ class _Proposal:
             yield from self._rule(table, state_known=state is not None, time=time, expiry=expiry)
 
     def _rules_by_end(self, found: _Examined) -> Iterator[str]:
-        """Write a rule for each column that says when a row ended: each is set in other states."""
+        """Write a rule for each column that holds when a row ended: each is set in other states."""
         for end, given in found.ends:
             name = words(end.column.name)[0]
             yield f"[table.{self._key(found.table)}.rule.{toml.key(name)}]"
@@ -529,7 +529,7 @@ def _name(table: TableInfo, schema: Schema, known: dict[tuple[str, str], TableIn
 
 
 def _age(time: TimeColumn | None, times: Sequence[TimeColumn]) -> TimeColumn | None:
-    """Return the column that says how old rows are whose work is not done; None if there is none, or all are done."""
+    """Return the column that shows how old rows are whose work is not done; None if there is none, or all are done."""
     if time is None or not time.done or not time.column.nullable:
         return None
     return next((one for one in times if one.of_creation and not one.column.nullable), None)

@@ -159,7 +159,7 @@ def check_done(store: Store, selection: Selection, now: datetime, seconds: float
 
 
 def _done_columns(store: Store, selection: Selection) -> list[Column]:
-    """Return the columns that say when the work on a row was done; none if the rule or a guard reads one."""
+    """Return the columns that hold when the work on a row was done; none if the rule or a guard reads one."""
     named = [column for column in selection.table.columns if not DONE.isdisjoint(words(column.name))]
     own = selection.own_time
     if own is None or any(column in named for column in (own.column, *own.among)):

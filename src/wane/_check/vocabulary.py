@@ -43,7 +43,7 @@ WORK = _set("lease leased claim claimed lock locked visible invisible visibility
 """A lease or claim on a row: when it ends, the row does not."""
 
 HOLDERS = _set("by owner holder worker")
-"""What ends the name of a column that says who holds a lease: acquired_by beside acquired_until."""
+"""What ends the name of a column that names who holds a lease: acquired_by beside acquired_until."""
 
 PARTS = _set("cache cached result token password secret key certificate cookie code link url signature")
 """Parts of a row that expire without it, unless the table is about them."""
@@ -81,4 +81,4 @@ ROLES = (
     _set("scheduled schedule run due next eta available queued"),
 )
 """The last thing that happens to a row comes first: ageing by it makes a row leave late rather than early. When work
-is to begin comes last: it says nothing about its end."""
+is to begin comes last: it does not show its end."""

@@ -25,7 +25,7 @@ _COMMANDS = {
         "plan": ("plan", "Show what would leave now, rule by rule."),
     },
     "Prune": {
-        "apply": ("prune", "Take what a saved plan says, and no more."),
+        "apply": ("prune", "Take what a saved plan lists, and no more."),
         "sweep": ("prune", "Sweep what is due, in bounded audited batches."),
         "approve": ("approve", "Review and approve what the fuse stops."),
         "prune": ("prune", "Take rows now, in one audited transaction."),

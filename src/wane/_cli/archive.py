@@ -40,7 +40,7 @@ COLOURS = {Outcome.DONE: "green", Outcome.FAILED: "red"}
 _MOST_RESTORES = 10_000
 LONG_WORK = Services(actor=True, metrics=True, logs=True, progress=True, stops_after="step")
 EMPTY = "nothing was archived yet: `wane archive run` archives what is due"
-NO_RULES = 'no rule archives: such a rule says `then = "archive"`'
+NO_RULES = 'no rule archives: such a rule has `then = "archive"`'
 
 
 def starting(master: str) -> None:

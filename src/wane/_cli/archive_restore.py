@@ -140,7 +140,7 @@ def cancel_restore(
     call: Call,
     number: Annotated[int, typer.Argument(metavar="RESTORE", help="The number of a restore that is not finished.")],
 ) -> CommandResult:
-    """End a restore that cannot finish: its schema is gone, say, or its disk is full.
+    """End a restore that cannot finish: its schema is gone, for example, or its disk is full.
 
     Rows that are back in the hot table stay there and leave the archive; what was copied into a side table stays there;
     no other row comes back. The audit trail records it.

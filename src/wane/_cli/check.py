@@ -194,7 +194,7 @@ def init(
 ) -> CommandResult:
     """Read a live database and propose a contract for it.
 
-    It proposes no windows: what only you can decide says DECIDE, and `wane check` fails until you have.
+    It proposes no windows: what only you can decide is marked DECIDE, and `wane check` fails until you have.
     """
     to_stdout = str(out) == "-"
     if not to_stdout and _exists(out) and not force:

@@ -50,4 +50,6 @@ def _require_writable(file: Path) -> None:
     if not file.parent.is_dir():
         raise MetricsError(f"metrics cannot be written to {file}: there is no such folder", "create it first")
     if not os.access(file.parent, os.W_OK):
-        raise MetricsError(f"metrics cannot be written to {file}: its folder cannot be written")
+        raise MetricsError(
+            f"metrics cannot be written to {file}: its folder cannot be written", "name a file in another folder"
+        )

@@ -133,11 +133,11 @@ def partition_retire(
     """Retire partitions that are past their retention window.
 
     If the flags allow it; those whose quarantine is over are dropped. A partition with one row that must stay is not
-    retired, and says why. Ctrl-C and SIGTERM stop between two batches; running it again continues. Exits 1 if one
+    retired, and reports why. Ctrl-C and SIGTERM stop between two batches; running it again continues. Exits 1 if one
     failed. `wane run` does the same by itself.
     """
     if reattach is not None and dry_run:
-        raise typer.BadParameter("putting back has no dry run", param_hint="--dry-run")
+        raise typer.BadParameter("--reattach has no --dry-run", param_hint="--dry-run")
     keeper = _open(call)
     partition = keeper.partition
     noun = (
@@ -219,4 +219,4 @@ def _print_done(done: Sequence[PartitionDone]) -> None:
         for problem in one.problems:
             print_line(f"[yellow]left:[/] {escape(problem)}")
         if one.stopped:
-            print_line("stopped: run it again to go on")
+            print_line("stopped: run it again to resume")

@@ -185,7 +185,7 @@ def apply(
     file: Annotated[Path, typer.Argument(metavar="PLAN", help="A file that `wane plan --out` wrote.")],
     fast: FastOption = False,
 ) -> CommandResult:
-    """Take what a plan says, and no more; stop if reality departs from it."""
+    """Take what a plan lists, and no more; stop if reality departs from it."""
     contract, made = call.load(), read_plan(file)
     done = call.open(contract).apply(made, pace=FAST if fast else None, stop=call.stop.event)
     # A plan that the flags stopped in part was not carried out, although that was requested.

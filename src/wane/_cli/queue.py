@@ -27,7 +27,7 @@ app.add_typer(dead_app, name="dead")
 
 PoolOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The work pool; the contract's own, `retention` unless it says otherwise."),
+    typer.Option(metavar="NAME", help="The work pool; the contract's own, `retention` by default."),
 ]
 MessageArgument = Annotated[str, typer.Argument(metavar="MESSAGE", help="Its id.")]
 LimitOption = Annotated[int, typer.Option(min=1, max=1_000, help="The most to show.")]

@@ -56,7 +56,7 @@ def run(
     ] = None,
     otel: Annotated[
         bool,
-        typer.Option("--otel", help="Send traces and metrics with OpenTelemetry, to where OTEL_* variables say."),
+        typer.Option("--otel", help="Send traces and metrics with OpenTelemetry, to where OTEL_* variables point."),
     ] = False,
 ) -> CommandResult:
     """Run schedulers and workers until SIGINT or SIGTERM; a second signal ends it at once. Any number of processes may

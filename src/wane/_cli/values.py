@@ -15,7 +15,7 @@ _LEAST_UNIX_SECONDS = 100_000_000
 
 
 def parse_time(text: str, now: datetime, option: str) -> datetime:
-    """Parse an ISO 8601 time (UTC unless it says otherwise), unix seconds, or a duration before now."""
+    """Parse an ISO 8601 time (UTC unless it has a zone), unix seconds, or a duration before now."""
     try:
         number = float(text)
     except ValueError:

@@ -561,14 +561,14 @@ class RuleEntry(Entry):
     )
     keep: Keep | None = Field(default=None, description="How long a row stays.")
     longer: LongerEntry | None = Field(
-        default=None, description="Beside `keep`: a column that says how long each row stays, if that is longer."
+        default=None, description="Beside `keep`: a column that specifies how long each row stays, if that is longer."
     )
     expires: RuleTimeItem | None = Field(default=None, description="The column that holds the time of expiry.")
     most: Count | None = Field(default=None, description="The most rows to keep.")
     per: Columns | None = Field(default=None, description="The scope that `most` counts in.")
     by: ColumnName | None = Field(
         default=None,
-        description="The key's column that says which rows are newest for `most`, where no column holds a time.",
+        description="The key's column that orders rows by age for `most`, where no column holds a time.",
     )
     spare: SpareEntry | None = Field(default=None, description="The newest rows, which stay whatever their age.")
     time: RuleTimeItem | None = Field(default=None, description="The rule's own time column.")
@@ -734,7 +734,7 @@ class TransformEntry(Entry):
         return self
 
     def read(self) -> Transform:
-        """Return what it says."""
+        """Return its content."""
         return Transform(tuple(self.drop), tuple(self.hash), tuple(self.mask.items()), tuple(self.select))
 
 

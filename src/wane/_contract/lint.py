@@ -423,7 +423,7 @@ class _Lint:
                 self.origins.of(section, "url").warning(
                     [section, "url"],
                     "password-in-file",
-                    "a password stands in the file",
+                    "a password is in the file",
                     'write `url = "DATABASE_URL"`, or `${NAME}` in its place, and set that environment variable',
                 )
 

@@ -39,7 +39,7 @@ _SHIPPED: dict[str, tuple[Callable[[], tuple[str, ...]], Callable[[str], Path], 
     "reference:": (reference.names, reference.contract_path, "no reference contract"),
     "catalogue:": (catalogue.names, catalogue.contract_path, "no contract of the catalogue"),
 }
-"""The prefixes of contracts that ship, with their names, their paths, and what is said of one that does not exist."""
+"""The prefixes of contracts that ship, with their names, their paths, and the message for one that does not exist."""
 _LINE = re.compile(r"\(at line (\d+), column")
 _MOST_FILES = 100
 _MOST_BYTES = 4 * 1024 * 1024

@@ -28,10 +28,16 @@ def find_table(contract: Contract, name: str) -> Table:
             return table
     for excused, excuse in contract.excused:
         if str(excused) == name or (excused.is_pattern and _matches(excused, name)):
-            raise UnknownTable(f"{name} has no rules: it is excused as {excuse.kind.value} ({excuse.reason})")
+            raise UnknownTable(
+                f"{name} has no rules: it is excused as {excuse.kind.value} ({excuse.reason})",
+                f"to give it rules, declare [table.{name}] instead of the excuse",
+            )
     led = (f"{table.name}.{rule.name}" for table, rule, one in contract.followers() if str(one.reference.table) == name)
     if leaders := list(dict.fromkeys(led)):
-        raise UnknownTable(f"{name} has no rules of its own: its rows leave with those of {', '.join(leaders)}")
+        raise UnknownTable(
+            f"{name} has no rules of its own: its rows leave with those of {', '.join(leaders)}",
+            "name a table, or a rule, that its rows follow",
+        )
     names = [str(table.name) for table in contract.tables]
     rules = [f"{table.name}.{rule.name}" for table in contract.tables for rule in table.rules]
     raise UnknownTable(f"the contract has no table {name!r}", did_you_mean(name, [*names, *rules]) or _list(names))

@@ -73,7 +73,7 @@ class Time:
     also: tuple[Unit, ...] = ()
     """Other encodings that the same column uses: each value is in one of them or in `unit`."""
     beside: tuple[str, ...] = ()
-    """Further columns with the same encoding, in the order of the contract; `pick` says which is the row's time."""
+    """Further columns with the same encoding, in the order of the contract; `pick` selects the row's time."""
     pick: Pick | None = None
     child: Reference | None = None
     """The rows of another table that hold the time of the row that they refer to: the latest of their times counts."""

@@ -308,7 +308,7 @@ class _RuleReader:
         given = [key for key in ("keep", "expires", "most") if getattr(entry, key) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "neither keep, expires nor most"
-            self._error("", "no-bound", f"says {found}", "set exactly one of keep, expires and most")
+            self._error("", "no-bound", f"has {found}", "set exactly one of keep, expires and most")
             return None
         self._check_bound_keys()
         if entry.expires is not None:
@@ -464,7 +464,7 @@ class _RuleReader:
             self._error(
                 "when",
                 "missing-key",
-                "missing: the table has states, so the rule says which it selects",
+                "missing: the table has states, so the rule must list those that it selects",
                 "add `when = […]`",
             )
             return

@@ -175,9 +175,7 @@ def _bound(rule: Rule) -> str:
     if isinstance(bound, Expiry):
         due, after = f"{bound.time} passed", f"when {bound.time} passed"
     else:
-        window = format_duration(bound.keep) + (
-            "" if bound.longer is None else f" (longer where {bound.longer} says so)"
-        )
+        window = format_duration(bound.keep) + ("" if bound.longer is None else f" (or {bound.longer}, if longer)")
         due = f"older than {window} by {bound.time}"
         after = f"after {window} by {bound.time}"
     if isinstance(bound, Orphans):

@@ -1,6 +1,6 @@
 """Counting and sampling rows of a table within a time limit.
 
-A count says how much it can be trusted, and so does every number that is made of counts.
+A count states how exact it is, and so does every number that is made of counts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _SHARES = {
     (Exactness.EXACT, Exactness.AT_MOST): Exactness.AT_LEAST,
     (Exactness.EXACT, Exactness.AT_LEAST): Exactness.AT_MOST,
 }
-"""How exact a share is by its two counts. Of the others, such as a lower bound of an estimate, nothing can be said."""
+"""How exact a share is by its two counts. Of the others, such as a lower bound of an estimate, nothing is known."""
 
 
 def share_of(part: Count | None, rows: Count | None) -> Figure | None:

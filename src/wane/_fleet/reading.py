@@ -61,7 +61,7 @@ class MemberEntry(Entry):
 
 
 class FleetEntry(Entry):
-    """What a fleet file says beside its members."""
+    """What a fleet file declares beside its members."""
 
     parallel: Annotated[int, Field(ge=1, le=64, strict=True)] = Field(
         4, description="How many members are worked on at a time."

@@ -2,7 +2,7 @@
 swapped → done.
 
 What a step did is in the journal, and every step can be repeated. A process that dies at any point leaves a table that
-works, and the next run resumes where the journal says, or takes back what was prepared.
+works, and the next run resumes where the journal ends, or takes back what was prepared.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Detachment:
             self.leaving.require_open()
             return self._go_on(begun)
         except Stopped:
-            return Retiring(self.leaving.name, begun.partition, "stopped", {}, "on its way: run it again to go on")
+            return Retiring(self.leaving.name, begun.partition, "stopped", {}, "on its way: run it again to resume")
         except Closed as closed:
             return Retiring(self.leaving.name, begun.partition, "off", {}, f"on its way: {closed}")
 

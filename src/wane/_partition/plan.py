@@ -206,7 +206,7 @@ class PartitionPlanner:
         if latest is None or latest > calendar.begins(calendar.month_of(now).later(_MOST_AHEAD)):
             return None, [
                 (
-                    f"a row lies at {last}, further ahead than {_MOST_AHEAD} months",
+                    f"a row is at {last}, further ahead than {_MOST_AHEAD} months",
                     f"correct its {target.settings.time.column}, or its unit in the contract",
                 )
             ]
@@ -280,7 +280,7 @@ class PartitionPlanner:
         return [
             *sequence,
             f"between the steps `bounded` and `swapped`, an INSERT with {target.settings.time.column} at or after {begins} fails",
-            "a conversion that is interrupted goes on with `wane partition convert`, or is taken back with `wane partition undo`",
+            "a conversion that is interrupted is resumed by `wane partition convert`, or undone by `wane partition undo`",
             "FROM ONLY finds no rows any more; names of partitions are private to Wane",
         ]
 
@@ -314,20 +314,20 @@ def _breaks(a: Anatomy, functions: list[str]) -> list[Break]:
                 Break(
                     "unique-per-month",
                     f"{index.name} ({columns}) is unique in each partition only, and ON CONFLICT ({columns}) fails",
-                    f"add {a.time} to it, or let the application see to it",
+                    f"add {a.time} to it, or let the application enforce it",
                 )
             )
     breaks += [
         Break(
             "foreign-key",
             f"{foreign.table} loses its foreign key {foreign.name}: {foreign.definition}",
-            f"refer to ({key}, {a.time}), or let the application see to it; undo brings it back",
+            f"refer to ({key}, {a.time}), or let the application enforce it; undo brings it back",
         )
         for foreign in a.broken_keys
     ]
     if a.extended:
         breaks += [
-            Break("function", f"the function {name} speaks of {a.name} and of ON CONFLICT", "check that it still works")
+            Break("function", f"the function {name} contains {a.name} and ON CONFLICT", "check that it still works")
             for name in functions
         ]
     return breaks

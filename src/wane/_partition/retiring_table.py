@@ -1,4 +1,4 @@
-"""A table whose months leave: what its rules say of a month's rows, and what the journal records of each month.
+"""A table whose months leave: what its rules require of a month's rows, and what the journal records of each month.
 
 Rows are checked against the rules' own conditions; a row that none of them lets leave retains its month.
 """

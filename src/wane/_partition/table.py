@@ -57,7 +57,7 @@ def find_target(store: Store, contract: Contract, name: str) -> PartitionTarget:
         hint = did_you_mean(name, known) or (
             f'write [partition.{name}] with `time = "…"` and `keep = "…"` into the contract'
         )
-        raise PartitionError(f"the contract does not say how {name} is partitioned", hint)
+        raise PartitionError(f"the contract does not declare how {name} is partitioned", hint)
     return target_of(store, contract, settings)
 
 
@@ -66,7 +66,9 @@ def target_of(store: Store, contract: Contract, settings: Partitioned) -> Partit
     type."""
     info = store.reflect().find(settings.table.schema, settings.table.name)
     if info is None:
-        raise UnknownTable(f"the database has no table {settings.table}")
+        raise UnknownTable(
+            f"the database has no table {settings.table}", f"correct or remove [partition.{settings.table}]"
+        )
     column = info.column(settings.time.column)
     if column is None:
         near = did_you_mean(settings.time.column, [one.name for one in info.columns])

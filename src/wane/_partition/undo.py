@@ -65,7 +65,7 @@ class Undoer:
         if quarantined:
             raise PartitionError(
                 f"{', '.join(one.partition for one in quarantined)} of {target.name} {'is' if len(quarantined) == 1 else 'are'} in quarantine,"
-                " and could not be put back into a plain table",
+                " and could not be merged into a plain table",
                 f"`wane partition undo {target.name} --reattach` puts them back first; or wait until they are dropped",
             )
 
@@ -89,7 +89,7 @@ class _Undo:
         change = self._change()
         if change is None:
             if required:
-                raise PartitionError(f"{self.target.name} was not partitioned by Wane", "there is nothing to take back")
+                raise PartitionError(f"{self.target.name} was not partitioned by Wane", "there is nothing to undo")
             return
         a = anatomy_from(change.facts["anatomy"])
         if change.kind == "convert" and change.state not in ("swapped", "done"):
@@ -168,7 +168,7 @@ class _Undo:
         """Move the rows of a partition into the table, and drop it."""
         patience, pacing = self.target.patience, self.work.pacing(self.target)
         while True:
-            # A merge has retried its locks already, as long as the contract says.
+            # A merge has retried its locks already, as long as the contract specifies.
             moved = pacing.run(lambda size: self.steps.merge(a, leaf, size, patience), _took_too_long)
             self.rows += moved
             if not moved and self.steps.drop_merged(a, leaf, note, patience):

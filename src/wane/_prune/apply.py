@@ -1,9 +1,9 @@
 """Applying a plan: what was read, and no more.
 
 The plan's cutoffs are frozen, so no row that became due later leaves with it, and no rule takes more rows than its step
-says. It is refused if the contract or the database has changed or the plan is too old, and a step is refused if more
-rows are due now, under its frozen cutoff, than it says. That holds for estimates too: no row leaves uncounted because a
-plan estimated it.
+holds. It is refused if the contract or the database has changed or the plan is too old, and a step is refused if more
+rows are due now, under its frozen cutoff, than it lists. That holds for estimates too: no row leaves uncounted because
+a plan estimated it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def apply_plan(sweeper: Sweeper, plan: Plan, *, most_age: timedelta = MOST_AGE) 
 def _planned_rows(sweeper: Sweeper, plan: Plan, step: Step) -> PlannedRows:
     """Return what may leave under one step.
 
-    Raise PlanError if more is due by it than it says, or if that cannot be counted.
+    Raise PlanError if more is due by it than it lists, or if that cannot be counted.
     """
     name = f"{step.table}.{step.rule}"
     if step.due is None:
-        raise PlanError(f"{name}: the plan does not say how many rows are due", _count_first(name))
+        raise PlanError(f"{name}: the plan does not state how many rows are due", _count_first(name))
     table = sweeper.bindings.table(step.table)
     selection = sweeper.bindings.selection(table, sweeper.bindings.rule(table, step.rule))
     planned = step.due.rows
@@ -53,7 +53,7 @@ def _planned_rows(sweeper: Sweeper, plan: Plan, step: Step) -> PlannedRows:
     if due > planned:
         how = "" if step.due.exactness is Exactness.EXACT else f" ({step.due.exactness.value})"
         hint = "rows changed since it was made; plan again" if not how else _count_first(name)
-        raise PlanError(f"{name}: the plan says {planned:,} rows{how}, and at least {due:,} are due by it now", hint)
+        raise PlanError(f"{name}: the plan lists {planned:,} rows{how}, and at least {due:,} are due by it now", hint)
     return PlannedRows(plan.made_at, planned)
 
 

@@ -138,7 +138,7 @@ class Bindings:
 
         Only what some rule of the contract deletes may be deleted: explicit means a cutoff of the caller's own, not
         rules of its own. Rules that age by different columns or have different followers are refused: no single
-        statement does what each of them says.
+        statement does what each of them requires.
         """
         found = [rule for state in states or (None,) for rule in _fitting(table, state, orphans=orphans)]
         rules = list(dict.fromkeys(found))

@@ -33,11 +33,11 @@ def consume(
     declared = bindings.table(table)
     rule = next((rule for rule in declared.rules if isinstance(rule.bound, Expiry)), None)
     if rule is None:
-        raise WrongArgument(f"{table} has no rule with `expires`, so nothing says how long its rows are live")
+        raise WrongArgument(f"{table} has no rule with `expires`, so nothing states how long its rows are live")
     assert isinstance(rule.bound, Expiry)
     if rule.bound.time.elsewhere is not None:
         raise WrongArgument(
-            f"rows of {table} expire by {rule.bound.time}, and only a time of its own says whether a row is live",
+            f"rows of {table} expire by {rule.bound.time}, and only a time of its own states whether a row is live",
             "name a column of the table: `expires = …`",
         )
     return _remove(store, bindings, rule, listener, declared, key, connection, "consume")

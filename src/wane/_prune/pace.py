@@ -192,4 +192,5 @@ def _fit(sweeps: Sequence[SweepCost]) -> Costs | None:
 
 
 FAST = Pace(target_seconds=0.1, duty=1.0)
-"""No pauses: for maintenance windows and tests. Batches are larger, because each one writes the pages of indexes anew."""
+"""No pauses: for maintenance windows and tests. Batches are larger, because each one writes the pages of indexes
+anew."""

@@ -91,8 +91,8 @@ class Pacing:
     def attempt(self, work: Callable[[], R], may_retry: Callable[[Locked | TimedOut], bool] = lambda _: True) -> R:
         """Run a batch; if rows are locked or it takes too long, wait and retry it with half of its size.
 
-        Raise Stopped if a stop was requested, and the problem after too many tries, or if `may_retry` says that
-        another one is of no use.
+        Raise Stopped if a stop was requested, and the problem after too many tries, or if `may_retry` denies
+        another one.
         """
         tries = 0
         while True:
@@ -156,7 +156,7 @@ class Pacing:
         self.size = max(self.pace.next_batch(self.size, self.worked, self._costs.fixed_seconds()), self.least_size)
 
     def pause(self) -> None:
-        """Leave the database to the application for a while, as the pace says.
+        """Leave the database to the application for a while, as the pace requires.
 
         A long pause beside another writer ends as soon as that writer has been quiet for long enough.
         """

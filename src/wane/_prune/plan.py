@@ -105,7 +105,7 @@ class Step:
     statements: tuple[StepStatement, ...]
     """What takes the rows, in the order in which it runs."""
     live_followers: tuple[str, ...] = ()
-    """Followers of which rows leave also in a live state, because the contract says so."""
+    """Followers of which rows leave also in a live state, because the contract allows it."""
     share_exactness: Exactness | None = None
     stop: BudgetStop | None = None
     """The budget that ends the next sweep; None: it takes everything, or that is unknown."""
@@ -243,6 +243,8 @@ def read_plan(path: Path) -> Plan:
             raise PlanError(f"{path} was written by another version of Wane", "plan again")
         return _adapter().validate_python(_decode(content))
     except OSError as problem:
-        raise PlanError(f"{path} cannot be read: {problem.strerror}") from problem
+        raise PlanError(
+            f"{path} cannot be read: {problem.strerror}", "name a file that `wane plan --out FILE` wrote"
+        ) from problem
     except (ValueError, RecursionError) as problem:  # ValidationError is a ValueError, and so is every JSON mistake.
         raise PlanError(f"{path} is not a plan", "write one with `wane plan --out FILE`") from problem

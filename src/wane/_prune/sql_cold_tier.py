@@ -123,7 +123,7 @@ class MonthTable:
         )
         if comment is not None and comment != f"wane: {qualified(table)}":
             raise StoreError(
-                f"{where} does not hold rows of {qualified(table)}: its comment says {comment!r}",
+                f"{where} does not hold rows of {qualified(table)}: its comment is {comment!r}",
                 "rename it, so that a new one is made; nothing was moved",
             )
         has, wanted = dict(cold), dict(hot)

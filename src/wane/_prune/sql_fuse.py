@@ -14,7 +14,7 @@ _COLUMNS = ("table_name", "rule", "blown_at", "reason", *_APPROVAL)
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A plan of one rule that a user approved: unattended sweeps may take what it says, whatever its share."""
+    """A plan of one rule that a user approved: unattended sweeps may take what it lists, whatever its share."""
 
     table: str
     rule: str

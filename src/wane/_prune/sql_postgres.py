@@ -101,7 +101,9 @@ class PostgresRowTaker(RowTaker):
             if found == before:
                 return {tuple(key) for key in found}
             before = found
-        raise Locked(f"{selection.name}: the newest rows of it, which stay, change all the time", "try again later")
+        raise Locked(
+            f"{selection.name}: the newest rows of it, which stay, changed at every attempt", "try again later"
+        )
 
     def lock_followers(self, selection: Selection, keys: list[Key]) -> bool:
         rule, paths = self.statements(selection), locked_paths(selection)

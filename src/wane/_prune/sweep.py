@@ -121,7 +121,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRows:
-    """What a plan says of one rule: the time that decides, and the most rows that may leave."""
+    """What a plan contains for one rule: the time that decides, and the most rows that may leave."""
 
     now: datetime
     rows: int
@@ -500,7 +500,7 @@ class _RuleSweep:
             self.batches.add(found.audit_id, one.counts, one.seconds)
             self.batches.emit()
             self._count(one.counts)
-        # What interrupted a batch or two of several says nothing about the next ones.
+        # What interrupted a batch or two of several means nothing for the next ones.
         middle = median(one.seconds for one in taken)
         self.batches.add(found.audit_id, taken[-1].counts, taken[-1].seconds, middle)
         return Taken(taken[-1].counts, found.floor, done=found.done, edge=found.edge)

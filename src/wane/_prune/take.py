@@ -149,7 +149,7 @@ class RowTaker(ABC):
     def lock_spared(self, selection: Selection, keys: list[Key]) -> set[Key]:
         """Lock the newest rows in the scopes of locked rows, which the rule spares; return their keys.
 
-        Until this transaction has ended none of them changes or leaves, so as many stay as the rule says.
+        Until this transaction has ended none of them changes or leaves, so as many stay as the rule requires.
         """
         return set()
 

@@ -96,7 +96,7 @@ WHERE class.relkind IN ('r', 'p', 'v', 'm', 'f')
   AND (namespace.nspname, class.relname) IN (SELECT * FROM unnest(%(schemas)s::text[], %(tables)s::text[]))
 ORDER BY 2, 3, 1, 4
 """
-# A view's function reads with the rights of the role that queries the view, unless the function says otherwise.
+# A view's function reads with the rights of the role that queries the view, unless the function specifies otherwise.
 _PRESSURE = f"""
 SELECT function.oid::regprocedure::text, function.prosecdef,
        NOT EXISTS (SELECT FROM aclexplode(coalesce(function.proacl, acldefault('f', function.proowner))) WHERE grantee = 0),

@@ -69,7 +69,7 @@ class AtOnceStatements:
     gone: tuple[Column, ...]
     """The columns of which `take` and `rest` also return all values that were taken, each as an array."""
     unkeyed: tuple[tuple[FollowerPath, Statement], ...]
-    """Take what refers to those values, where no foreign key says so: a later statement, because no error tells that a
+    """Take what refers to those values, where no foreign key does: a later statement, because no error shows that a
     row was added while `take` waited."""
 
     def steps(self, *, has_delete_triggers: bool) -> Iterator[RunStep]:

@@ -373,7 +373,7 @@ class Rows:
     def plausible(self, p: Parameters, selection: Selection, alias: str, *, after_followers: bool = False) -> list[str]:
         """Write the conditions that a row's time, or the key that orders rows without one, is what it must be.
 
-        A key of another form (a random UUID, say) does not order the rows by age.
+        A key of another form (such as a random UUID) does not order the rows by age.
         """
         own, other = selection.own_time, selection.other_time
         if other is not None:
@@ -749,7 +749,7 @@ def _bound_in_words(selection: Selection) -> str:
         return f"{bound.most:,} rows{scope} are newer, by {_listed(selection.time_columns or selection.key)}"
     if isinstance(bound, Age | Orphans):
         window = f", {format_duration(bound.keep)} ago" if bound.keep else ""
-        longer = "" if bound.longer is None else f", and as long ago as its own window says ({bound.longer})"
+        longer = "" if bound.longer is None else f", and as long ago as its own window requires ({bound.longer})"
         return f"{bound.time} is before the cutoff{window}{longer}"
     assert isinstance(bound, Expiry)
     return f"{bound.time} is not in the future"

@@ -94,7 +94,7 @@ class BoundFollower:
     inherited: bool = False
     """PostgreSQL: other tables inherit from it, and its key is unique in each of them only."""
     live_leaves: bool = False
-    """Whether the contract says that its rows leave in any state."""
+    """Whether the contract lets its rows leave in any state."""
     live: tuple[Column, tuple[State, ...]] | None = None
     """The states, and their column, in which its rows retain the row that they follow."""
 
@@ -124,7 +124,7 @@ class OwnTime:
     time: Time
     column: Column
     among: tuple[Column, ...] = ()
-    """The columns of which one holds the time, if there are several; `time.pick` says which."""
+    """The columns of which one holds the time, if there are several; `time.pick` selects it."""
     walked: bool = False
     """Whether only rows are meant in which `column` is the first of those that is not NULL."""
 
@@ -737,7 +737,7 @@ class _Binder:
         return BoundCondition(column, tuple(comparisons), condition.null)
 
     def _live(self, follower: Follower, table: TableInfo) -> tuple[Column, tuple[State, ...]] | None:
-        """Return the live states of a follower's own table, unless the contract says that such rows leave too."""
+        """Return the live states of a follower's own table, unless the contract lets such rows leave too."""
         found = (one for one in self.contract.tables if self.schema.find(one.name.schema, one.name.name) is table)
         declared = next(found, None)
         if follower.live_leaves or declared is None or declared.state is None or not declared.live:

@@ -128,7 +128,10 @@ class Worker:
         name = LEASE.format(table.name)
         mine, lease = self._take_lease(name, reservation.lease_expires_at)
         if not mine:
-            raise Locked(f"{lease.holder} sweeps {table.name}, until {lease.until:%H:%M:%S} UTC at the least")
+            raise Locked(
+                f"{lease.holder} sweeps {table.name}, at least until {lease.until:%H:%M:%S} UTC",
+                "nothing needs to be done: the message is delivered again after that",
+            )
         self.executor.heartbeat(self.store, f"sweeping {table.name}")
         try:
             with self._renewing(reservation, lease, hours) as ended:

@@ -141,7 +141,7 @@ BEGIN
     END IF;
   ELSE
     IF obj_description(to_regclass(target), 'pg_class') <> comment THEN
-      {wrong("format('%s does not hold rows of %s: its comment says %L', target, wane_reported, obj_description(to_regclass(target), 'pg_class'))", "'rename it, so that a new one is made; nothing was moved'")}
+      {wrong("format('%s does not hold rows of %s: its comment is %L', target, wane_reported, obj_description(to_regclass(target), 'pg_class'))", "'rename it, so that a new one is made; nothing was moved'")}
     END IF;
     FOR one IN SELECT cold.attname AS name, pg_catalog.format_type(cold.atttypid, cold.atttypmod) AS kind,
         pg_catalog.format_type(hot.atttypid, hot.atttypmod) AS wanted

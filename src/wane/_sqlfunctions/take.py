@@ -309,7 +309,7 @@ END"""
         names = [f"o{number}" for number in range(self.width)]
         outputs, arrays = ", ".join(names), ", ".join(f"array_agg(c.{name})" for name in names)
         pairs = list(zip(found, before, strict=True))
-        message = literal(f"{self.selection.name}: the newest rows of it, which stay, change all the time")
+        message = literal(f"{self.selection.name}: the newest rows of it, which stay, changed at every attempt")
         return f"""\
     IF wane_k0 IS NOT NULL THEN
       {" ".join(f"{one} := '{{}}';" for one in before)} wane_agree := false;

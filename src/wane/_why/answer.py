@@ -35,7 +35,9 @@ def explain_row(
     now = store.now()
     info = store.reflect().find(table.name.schema, table.name.name)
     if info is None:
-        raise UnknownTable(f"the database has no table {name}")
+        raise UnknownTable(
+            f"the database has no table {name}", "compare the contract with the database: `wane check --cover`"
+        )
     named = _named(table, _key(table, info, bindings), key)
     text = _key_text(store, info, named)
     reader = RowReader(store, contract, bindings, now)

@@ -1,8 +1,8 @@
 """Contracts for tables of systems that others wrote, proven against the systems' own cleaners.
 
 A contract includes one as `include = ["catalogue:celery"]`. Windows have no defaults: each contract names the windows
-that it needs, `systems.toml` says which length the system's own cleaner would use, and the including file decides. The
-same file says by which tables and columns a system is recognised.
+that it needs, `systems.toml` has the length that the system's own cleaner would use, and the including file decides.
+The same file has the tables and columns by which a system is recognised.
 """
 
 from __future__ import annotations

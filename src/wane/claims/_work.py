@@ -215,7 +215,7 @@ class WorkClaims(Closable):
 
         A state without a threshold is not touched; without any threshold, WrongArgument is raised and nothing happens.
         Available and claimed work always stays, including expired claims. Pruned work is still remembered as the policy
-        says.
+        requires.
         """
         work = Vacuum(self.pruner, completed_age_hours, abandoned_age_hours)
         self._ready()
@@ -386,7 +386,7 @@ def _require_policy(policy: object) -> Reclaim | None:
 
 
 def _too_busy(task: str) -> Locked:
-    return Locked(f"others change {task} all the time", "try again")
+    return Locked(f"others changed {task} at every attempt", "try again")
 
 
 def _work(row: ClaimRow) -> Work:

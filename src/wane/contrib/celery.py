@@ -31,7 +31,7 @@ def add_sweep(
     watches the application's tasks reports it. A task that no worker took by the time of the next one is dropped.
     """
     if every <= timedelta(0):
-        raise WrongArgument(f"every must be longer than nothing, not {every}")
+        raise WrongArgument(f"every must be longer than zero, not {every}")
 
     @app.task(name=name, shared=False)  # of this application alone, not of every one in the process
     def sweep() -> dict[str, int]:

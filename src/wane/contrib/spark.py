@@ -171,7 +171,7 @@ class _ColdReader(DataSourceReader):
         return iter(filters)
 
     def partitions(self) -> Sequence[_ColdPartition]:
-        """Return the files to read, by the log and the footers; raise Unproven if one is not as the log says."""
+        """Return the files to read, by the log and the footers; raise Unproven if one is not as the log records."""
         table = _open(self._path)
         kinds = kinds_of(table)
         written = [text for one in self._filters if (text := _written(one, kinds)) is not None]

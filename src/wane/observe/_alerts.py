@@ -21,7 +21,7 @@ _MISSED = 3
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """One alert: what it observes, for how long, and what it says."""
+    """One alert: what it observes, for how long, and its text."""
 
     alert: str
     expression: str

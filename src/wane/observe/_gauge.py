@@ -77,7 +77,7 @@ NEAR = Gauge(
     "1 if a table has reached a threshold of rows or soon will, else 0.",
     ("table", "threshold"),
 )
-HEALTHY = Gauge("wane_healthy", "Whether retention does its work: 1, or 0; wane_health_findings says what is wrong.")
+HEALTHY = Gauge("wane_healthy", "Whether retention does its work: 1, or 0; wane_health_findings counts what is wrong.")
 FINDINGS = Gauge(
     "wane_health_findings",
     "Findings of health. Errors make it unhealthy, warnings do not.",

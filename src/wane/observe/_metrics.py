@@ -284,7 +284,10 @@ class Metrics:
         except OSError as problem:
             with suppress(OSError):
                 part.unlink()
-            raise MetricsError(f"metrics cannot be written to {path}: {problem.strerror}") from problem
+            raise MetricsError(
+                f"metrics cannot be written to {path}: {problem.strerror}",
+                "name a file in a folder that can be written",
+            ) from problem
 
     def serve(self, port: int, address: str = "127.0.0.1") -> Exporter:
         """Serve `/metrics` from a thread, until the exporter is closed."""

@@ -39,5 +39,5 @@ class OwnFacts:
         """Of the last pass that measured all tables."""
         oldest = oldest_valid(contract.growth, now)
         self.measured = {one.table: one for one in self.snapshots if one.taken_at >= oldest}
-        """The same by their full names, where an old measurement says nothing about today."""
+        """The same by their full names, where an old measurement does not hold for today."""
         self.archive = archive_findings(ArchiveLog(store.dialect, run))

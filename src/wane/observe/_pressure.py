@@ -1,8 +1,8 @@
 """Pressure: for every table that the contract names, how many rows it has, how old they are, and how many are due.
 
 It is cheap enough to be read every few seconds: beyond `[health] counted_rows`, rows are counted only within a fraction
-of a second, or estimated, and every number says what it is; the oldest and the newest row are the ends of an index. A
-table that cannot be read in time is reported without numbers.
+of a second, or estimated, and every number states which it is; the oldest and the newest row are the ends of an index.
+A table that cannot be read in time is reported without numbers.
 """
 
 from __future__ import annotations

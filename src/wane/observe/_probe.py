@@ -40,7 +40,7 @@ class Prober:
     def __init__(
         self, contract: Contract, *, retry_seconds: float = 0.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Prepare; a table that could not be read in time is read again only after `retry_seconds`."""
+        """Read nothing yet; retry a table that could not be read in time only after `retry_seconds`."""
         self._contract = contract
         self._clock = clock
         self._memory = Memory(retry_seconds, clock)

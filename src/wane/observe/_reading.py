@@ -50,7 +50,7 @@ class Memory:
     """Remembers from one reading to the next what was read when, and what failed."""
 
     def __init__(self, retry_seconds: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare; probes that failed are run again only after `retry_seconds`."""
+        """Begin empty; retry probes that failed only after `retry_seconds`."""
         self.clock = clock
         self._retry_seconds = retry_seconds
         self._read_at: dict[Key, float] = defaultdict(lambda: float("-inf"))

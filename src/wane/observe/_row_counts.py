@@ -78,7 +78,7 @@ class RowCounts:
         up_to: Callable[[int], Statement],
         numbers: tuple[int, int] | None,
     ) -> Count:
-        """Count rows if they are not many; else pick some at random; if that says nothing, count what the time
+        """Count rows if they are not many; else pick some at random; if that is no answer, count what the time
         allows."""
         counted = self._reading.count_on(up_to, _QUICK_ROWS)
         if counted.exactness is Exactness.EXACT:

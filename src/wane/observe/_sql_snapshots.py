@@ -65,7 +65,7 @@ class Snapshot:
 
 
 def oldest_valid(settings: GrowthSettings, now: datetime) -> datetime:
-    """Return the time before which a snapshot says nothing about a table any more."""
+    """Return the time before which a snapshot no longer holds for a table."""
     return now - max(2 * settings.every, settings.least)
 
 

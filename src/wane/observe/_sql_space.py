@@ -44,7 +44,9 @@ def give_back(store: Store, pages: int) -> int:
         )
     before = read_database_space(store)
     if before.auto_vacuum == "full":
-        raise StoreError(f"{store.shown} has auto_vacuum = full: every commit gives its free pages back")
+        raise StoreError(
+            f"{store.shown} has auto_vacuum = full: every commit gives its free pages back", "nothing needs to be done"
+        )
     if before.auto_vacuum != "incremental":
         raise StoreError(
             f"{store.shown} has auto_vacuum = none: its free pages cannot be given back bit by bit",

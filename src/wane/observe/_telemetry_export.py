@@ -1,4 +1,4 @@
-"""Where telemetry goes: to the providers of the application, or over OTLP to where OTEL_* variables say."""
+"""Where telemetry goes: to the providers of the application, or over OTLP to where OTEL_* variables point."""
 
 from __future__ import annotations
 

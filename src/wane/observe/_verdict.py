@@ -172,7 +172,7 @@ def _late(table: TableHealth, rule: RuleHealth, read: Health, contract: Contract
     every = table.every_seconds or 0.0
     last = f"its last sweep, {_ago(swept)}, took {'nothing' if not rule.last_rows else many(rule.last_rows, 'row')}"
     if not rule.last_rows and rule.late_seconds + every > swept + 1:  # Not by rounding alone.
-        fix = f"something keeps the rows: {_sweep(contract, name, rule)} says what, `wane check --cover` finds triggers and row security"
+        fix = f"something keeps the rows: {_sweep(contract, name, rule)} reports what, `wane check --cover` finds triggers and row security"
         yield _error("sweeps-without-effect", name, f"{late}; {last}", fix)
     elif rule.last_rows and swept <= every + grace and (rule.pruned_per_hour or 0.0) <= (rule.due_per_hour or 0.0):
         pace = f"{rule.pruned_per_hour or 0.0:,.0f} rows leave in an hour, {rule.due_per_hour or 0.0:,.0f} become due"

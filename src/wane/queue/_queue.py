@@ -158,7 +158,7 @@ class Queue:
                 self._messages.bump(run, self.pool)
             return existing
         raise StoreError(
-            f"message {new.message_id!r} could not be enqueued: others enqueue and complete the same one all the time",
+            f"message {new.message_id!r} could not be enqueued: others enqueued and completed the same one at every attempt",
             "try again",
         )
 

@@ -73,7 +73,7 @@ class ArchiveJob:
         """Raise ArchiveError if it must stop: its work calls this often."""
         now = time.monotonic()
         if self.closing:
-            raise ArchiveError("the server is stopping")
+            raise ArchiveError("the server is stopping", "ask again when it runs")
         if self.bounded and now - self.began > _LONGEST_SECONDS:
             raise ArchiveError(
                 f"the query took longer than {_LONGEST_SECONDS:.0f} seconds", "ask for a month, or for fewer rows"

@@ -15,7 +15,7 @@ _SECRET = ("token_hash", "token", "secret")
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: objects as their own documents say, or by their fields, times in ISO 8601,
+    """Return a value as JSON has it: objects by their own documents, or by their fields, times in ISO 8601,
     durations in seconds."""
     if hasattr(value, "as_dict"):
         return plain(value.as_dict())

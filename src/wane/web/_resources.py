@@ -60,7 +60,8 @@ def table(keeper: Keeper, call: WebCall) -> Any:
 
 
 def words_of(contract: Contract, name: str) -> ShownRow:
-    """Return what the contract says of a table, with rules or without; raise UnknownTable if it says nothing."""
+    """Return what the contract declares of a table, with rules or without; raise UnknownTable if it does not name
+    it."""
     found = next((one for one in contract_rows(contract) if one.table == name), None)
     if found is None:
         find_table(contract, name)
@@ -185,7 +186,7 @@ def archive(keeper: Keeper, call: WebCall) -> Any:
 
 
 def _last_verified(keeper: Keeper) -> dict[str, dict[str, Any]]:
-    """Return when all files of each table were last read back, by what the audit trail says of the latest actions."""
+    """Return when all files of each table were last read back, by the latest actions in the audit trail."""
     if not keeper.store.migrated:
         return {}
     found: dict[str, dict[str, Any]] = {}

@@ -247,7 +247,7 @@ class ColdTable:
         if (origin is None) != self.shared:
             raise ArchiveError(
                 f"{self.root} is {'shared by several databases' if origin is None else 'the archive of one database'}, and the"
-                " contract says otherwise",
+                " contract declares the opposite",
                 f"write `shared = {'true' if origin is None else 'false'}` under [archive], or name another folder",
             )
         if self.shared and not self._is_owner(table):
@@ -270,7 +270,7 @@ class ColdTable:
         return not adoptions or table.transaction_version(f"wane-adopter:{self.origin}") == adoptions
 
     def _is_marked(self, table: DeltaTable) -> bool:
-        """Check whether the log says already that the table, or the partition, is this database's."""
+        """Check whether the log records already that the table, or the partition, is this database's."""
         origin, name = self._recorded_origin(table)
         if not self.shared:
             return (origin, name) == (self.origin, self.name)
@@ -303,7 +303,7 @@ class ColdTable:
         for now, before in renamed.items():
             if archived_name(now) in known and archived_name(now) not in map(archived_name, renamed.values()):
                 raise ArchiveError(
-                    f"rows of {self.name} were archived with {now} before `renamed` said that it was {before}",
+                    f"rows of {self.name} were archived with {now} before `renamed` named its earlier name, {before}",
                     f"remove {now} from `renamed`: values stay where they are, some under {before} and some under {now}",
                 )
 
@@ -372,7 +372,9 @@ class ColdTable:
                 except CommitFailedError:
                     # Another database has committed meanwhile, perhaps the same change.
                     table = self.fresh() or table
-        raise ArchiveBusy(f"the columns of the archive of {self.name} change all the time", "run it again")
+        raise ArchiveBusy(
+            f"other writers changed the columns of the archive of {self.name} at every attempt", "run it again"
+        )
 
     def _lacking(
         self, table: DeltaTable, fields: Sequence[Field], shape: Shape, texts: Collection[str]

@@ -66,7 +66,7 @@ def entry_file(log: ColdPath, version: int) -> ColdPath:
 
 
 def find_lost(store: Store, cold: ColdTable) -> ArchiveError | None:
-    """Return what is wrong with a table's log, as an error that says how to repair it; None if it is complete."""
+    """Return what is wrong with a table's log, as an error that states how to repair it; None if it is complete."""
     recorded = _recorded(store, cold)
     return None if recorded is None else _examine(cold, recorded)[1]
 

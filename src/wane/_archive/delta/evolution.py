@@ -1,7 +1,7 @@
 """What becomes of a table's archive when the table's columns change.
 
 A column that was dropped stays in the archive, and later rows are NULL there; a column that was added is added; one
-that was renamed is both, unless the contract says so (`wane._archive.rows.names`). A column whose type changed has the
+that was renamed is both, unless the contract names it (`wane._archive.rows.names`). A column whose type changed has the
 wider of both types, if one holds every value of the other: files stay as they were written, and every reader casts
 while it reads (`wider`). Any other change of a type is refused, because no column could hold both.
 """
@@ -45,7 +45,7 @@ class ColumnChange:
     now: str | None
     """Its type in the archive since; None if it was dropped."""
     renamed_from: str | None = None
-    """Its name in the table before, if the contract says that it was renamed."""
+    """Its name in the table before, if the contract states that it was renamed."""
 
     def written(self) -> dict[str, Any]:
         """Return this as the journal stores it."""

@@ -36,7 +36,7 @@ _RAISED = re.compile(rf"{TransientFailure.__name__}: (\{{.*\}})")
 
 
 def is_full(problem: object) -> bool:
-    """Check whether a failure says, with whatever text around it, that a file system is full."""
+    """Check whether a failure reports, with whatever text around it, that a file system is full."""
     return os.strerror(errno.ENOSPC) in str(problem)
 
 

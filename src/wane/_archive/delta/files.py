@@ -46,7 +46,7 @@ class ColdFile:
 
 
 def add_actions(table: DeltaTable, *names: str) -> list[tuple[Any, ...]]:
-    """Return what the log says of every file, by the names of Delta Lake; None where it says nothing.
+    """Return what the log records of every file, by the names of Delta Lake; None where it records nothing.
 
     Not as an Arrow table of pyarrow, which would import pandas: that takes half a second.
     """
@@ -149,13 +149,13 @@ def committed(cold: ColdTable, writer: str, job: int) -> bool:
 def replace(
     cold: ColdTable, writer: str, job: int, change: Replacement, leases: Sequence[Lease], *, rows_leave: bool
 ) -> None:
-    """Make the commit, once; raise ArchiveChanged if any file is not what the plan says."""
+    """Make the commit, once; raise ArchiveChanged if any file is not what the plan expects."""
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction, RemoveAction
 
     table = cold.fresh()
     if table is None:
-        raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder")
+        raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder from a backup")
     if (table.transaction_version(_application(cold, writer)) or 0) >= job:
         return
     active = {file.path for file in listing(table)}

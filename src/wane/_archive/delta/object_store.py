@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 _VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR_HOST")
-"""Prefixes of the variables that say where an object store is, and the credentials."""
+"""Prefixes of the variables that hold an object store's address and credentials."""
 _ATTEMPTS = 5
 _RETRIES = {"max_retries": str(_ATTEMPTS), "retry_timeout": "60s"}
 _CONNECT_SECONDS = 10
@@ -64,7 +64,7 @@ class ObjectPath:
     key: str
     """The bucket and the object's name in it."""
     _info: FileInfo | None = field(default=None, compare=False, repr=False)
-    """What the listing that found it said of it."""
+    """What the listing that found it reported of it."""
 
     @classmethod
     def read(cls, url: str) -> ObjectPath:
@@ -187,7 +187,7 @@ class ObjectPath:
 
 
 def file_system(scheme: str) -> FileSystem:
-    """Return the client of an object store for what the environment says now."""
+    """Return the client of an object store for what the environment specifies now."""
     settings = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)))
     return _file_system(scheme, settings)
 

@@ -64,7 +64,7 @@ class OriginTable(DeltaTable):
         return Schema([field for field in super().schema().fields if field.name != ORIGIN])
 
     def get_add_actions(self, flatten: bool = False) -> Any:
-        """Return what the log says of the origin's files."""
+        """Return what the log records of the origin's files."""
         return _OwnActions(super().get_add_actions(flatten=flatten), self._origin, self._prefix)
 
     def file_uris(self, *args: Any, **options: Any) -> list[str]:

@@ -145,12 +145,15 @@ def _copies(
     if unknown:
         raise WrongArgument(
             f"archived rows of {cold.name} have no column {unknown[0]!r}",
-            "a key that was renamed finds no archived row, unless `renamed` says so: hold the whole table, without a key",
+            "a key that was renamed finds no archived row, unless `renamed` has it: hold the table, without a key",
         )
     condition = key_condition([key], kinds)
     for file in without_others(all_files(cold.folder, handle, condition), condition):
         if time.monotonic() > ends:
-            raise TimedOut(f"the archive of {cold.name} could not be searched in the time allowed")
+            raise TimedOut(
+                f"the archive of {cold.name} could not be searched in the time allowed",
+                "hold the whole table, without a key, or compact its files first (`wane archive compact`)",
+            )
         for group in groups(file.path, shape):
             same = pa.array([True] * len(group))
             for column, value in key.items():
@@ -187,7 +190,7 @@ class ArchivedRows:
             return None
         if not known_by_key(self._store, self._contract, table, name):
             raise WrongArgument(
-                f"the archive writes the keys of {name} otherwise than holds do",
+                f"the archive encodes the keys of {name} differently from holds",
                 "hold the whole table: leave out the key",
             )
         for file, found in _copies(cold, handle, ColumnNames.of(self._contract, name), key):

@@ -120,7 +120,7 @@ class Compaction:
         same."""
         handle = cold.open()
         if handle is None:
-            raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder")
+            raise ArchiveError(f"the archive of {cold.name} is gone", "restore its folder from a backup")
         executor = self.upkeep.context.executor
         executor.spark()
         shape = shape_of(handle)

@@ -1,5 +1,5 @@
-"""Hard deletion by age: rows that the archive has retained for as long as the contract says leave it for good, month by
-month.
+"""Hard deletion by age: rows that the archive has retained for as long as the contract specifies leave it for good,
+month by month.
 
 Whole months leave without being read. Of a month that is due in part, files are rewritten without what is due. What
 left with a row goes with it, held rows stay with all that left with them, and what an unfinished sweep has written is
@@ -55,8 +55,8 @@ class ArchiveExpiry:
     ) -> ExpiredTable:
         """Delete what the archive has retained long enough of one table, the oldest months first.
 
-        Rows that the application deleted after they were copied go too, if the contract says so, or `absent_only` they
-        do. A failure is the outcome of this table and does not affect others.
+        Rows that the application deleted after they were copied go too, if the contract requires it, or `absent_only`
+        they do. A failure is the outcome of this table and does not affect others.
         """
         name = str(table.name)
         done = ExpiredTable(name, Outcome.DONE, None)
@@ -231,7 +231,7 @@ class _MonthExpiry:
             rest = 0 if one.rest is None else one.rest.rows
             if known[one.path].rows != one.gone + rest:
                 raise ArchiveError(
-                    f"{one.path} has other rows than the archive's log says", "see `wane archive verify`"
+                    f"{one.path} has other rows than the archive's log records", "see `wane archive verify`"
                 )
         removed = (*whole, *(known[one.path] for one in made))
         return Replacement(name, removed, tuple(one.rest for one in made if one.rest is not None))

@@ -77,7 +77,7 @@ class Tidying:
         cold = self.upkeep.cold(name)
         with self.upkeep.transaction(leases) as transaction:
             self.upkeep.context.require_open(transaction, name)
-        # No other process writes now: what the journal and the archive say stays so until this is done.
+        # No other process writes now: what the journal and the archive record stays so until this is done.
         removed = self._find_removable(name, age, self.upkeep.sweeps(), done)
         for path in removed:
             require_running(self.upkeep.context.stop)
@@ -125,7 +125,7 @@ class Tidying:
         self, cold: ColdTable, age: timedelta, trimmed: int, leases: Sequence[Lease], done: TidiedTable
     ) -> None:
         with self.upkeep.transaction(leases) as transaction:
-            # The database's copies of entries say what the entries said.
+            # The database's copies of entries hold what the entries held.
             ArchiveLog(transaction.dialect, transaction.execute).forget_copies(cold.name, first_entry(cold))
             done.erased = self._erased(cold, Jobs(transaction))
             _forget_absent(cold, Journal(transaction))

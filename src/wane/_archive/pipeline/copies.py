@@ -84,7 +84,7 @@ def pages(
 
 
 def _versions(table: Any, shape: Shape | None) -> list[str]:
-    """Return what the database says of rows that are the same."""
+    """Return what the database computed for rows that are the same."""
     if shape is None:
         return list(table[VERSION].to_pylist())
     return [digest.hex() for digest in content.row_digests(table, shape)]

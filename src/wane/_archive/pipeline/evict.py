@@ -75,8 +75,6 @@ class EvictJob:
     def audit(self, piece: JournaledRange) -> AuditEntry:
         """Return the audit row of a range, as far as there is one."""
         sweep, gone = self.sweep, piece.eviction
-        # The sweep has a row of that name if an earlier version began to evict it.
-        first = piece.number == 0 and sweep.audit_id is None
         inputs = {"rule": sweep.rule, "sweep": sweep.id, "range": piece.number}
         return AuditEntry.begun(
             "archive",
@@ -85,7 +83,7 @@ class EvictJob:
             {**inputs, **({"transform": sweep.transform} if sweep.transform else {})},
             sweep.decided_at,
             rule=sweep.rule,
-            run=f"archive-{sweep.id}" if first else f"archive-{sweep.id}-{piece.number}",
+            run=f"archive-{sweep.id}-{piece.number}" if piece.number else f"archive-{sweep.id}",
             cutoff=cutoff(self.archive.selection.rule, sweep.decided_at),
             counts=gone.evicted,
             number=gone.audit_id,

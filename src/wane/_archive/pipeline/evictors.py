@@ -3,7 +3,7 @@
 Deleting is the database's work, and one connection keeps one of its processors busy. Each range has its own entry of
 the journal and its own audit row, so that no evictor waits for another; all of them show the sweep's lease and fence in
 every batch and pass the same gates. A task that meets a transient failure is run again, and resumes where the journal
-says. If the run stops, it gives up its lease, without which no evictor begins another batch.
+ends. If the run stops, it gives up its lease, without which no evictor begins another batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def shares(store: Store, pace: Pace, ranges: Sequence[JournaledRange], most: int
     """Divide unfinished ranges among evictors: one on SQLite, where one connection writes at a time, and at a pace with
     pauses.
 
-    A pace says how much of its time the database may work for a sweep, which more connections would exceed.
+    A pace limits how much of its time the database may work for a sweep, which more connections would exceed.
     """
     left = [piece for piece in ranges if not piece.finished]
     rows = sum(piece.copies - piece.evicted for piece in left)
@@ -73,7 +73,8 @@ def _evict_share(evictors: Evictors, number: int) -> dict[str, Any]:
 
 
 class TaskBatches:
-    """Emits what tasks have evicted, as the journal says; batches of a range since the last time are one event."""
+    """Emits what tasks have evicted, as the journal records it; batches of a range since the last time are one
+    event."""
 
     def __init__(self, job: EvictJob, ranges: Sequence[JournaledRange], listener: Listener) -> None:
         self._job = job

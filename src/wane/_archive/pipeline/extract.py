@@ -1,7 +1,7 @@
 """Copying: the work of one Spark task.
 
 It reads a range and everything that leaves with it in one snapshot of the database, writes Parquet files, and answers
-with a manifest: which files, what is in them, and what the database says should be in them. A file's name contains an
+with a manifest: which files, what is in them, and what the database computed for them. A file's name contains an
 attempt that no other attempt shares, so a task that runs again overwrites nothing; what is in no manifest is in no
 archive.
 """
@@ -37,7 +37,7 @@ writes."""
 _UNIQUE = (KEY, VERSION)
 """Columns of which nearly every value occurs once, so that a dictionary of them is made in vain."""
 _FIX = (
-    "an infinite or impossible timestamp, a NaN, or a value of another type than its column says: fix the row, hold it"
+    "an infinite or impossible timestamp, a NaN, or a value of another type than its column has: fix the row, hold it"
 )
 MOST_FOLLOWERS = 50_000
 """A row leaves with its followers in one transaction, which must not be unbounded."""
@@ -115,7 +115,7 @@ def copy_part(reader: Reader, sweep: int, part: PartJob, bounds: str, name: str)
 
 
 def database_checks(reader: Reader, part: PartJob, bounds: str) -> Checks:
-    """Return what the database says of a range of a part."""
+    """Return what the database computed for a range of a part."""
     return Checks.read(reader.row(part.checks.replace(RANGE, bounds)))
 
 

@@ -104,7 +104,9 @@ def _exactly(pipe: IO[bytes], size: int, deadline: float) -> bytearray:
     view = memoryview(found)
     while view:
         if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise TimedOut("rows that leave were not read in time")
+            raise TimedOut(
+                "rows that leave were not read in time", "run it again: the sweep resumes where its journal ends"
+            )
         read = os.readv(pipe.fileno(), [view])
         if not read:
             raise StoreError(_ENDED)

@@ -110,7 +110,10 @@ def evict(
         gone = sum(counts.values()) - counts[str(selection.name)]
         if gone != sum(copy.following.rows for copy in chosen):
             # A follower was added since they were compared; the next attempt sees it.
-            raise Locked(f"{selection.name}: rows that follow it changed while it left; nothing was changed")
+            raise Locked(
+                f"{selection.name}: rows that follow it changed while it left; nothing was changed",
+                "run it again: the next attempt compares them anew",
+            )
     missing = tuple((copy.text, copy.archived) for copy in copies if copy.text not in present)
     return Evicted(counts, tuple(stale), missing, locked)
 

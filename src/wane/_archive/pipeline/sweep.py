@@ -2,7 +2,7 @@
 
 What a step did is in the journal, in the hot database, and every step can be repeated. A process that dies at any point
 leaves rows that are hot, or hot and archived, and never a row that is neither; the next run resumes where the journal
-says.
+ends.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class TableSweep:
         self._use_tables_of(sweep)
         require_whole(self.store, self.cold)
         for cold in self.cold:
-            # From here on the process that left it cannot commit anything any more, so what its log says now is
+            # From here on the process that left it cannot commit anything any more, so what its log has now is
             # final.
             cold.take_over([self.lease])
         committed = [cold.last_sweep(self._writer) >= sweep.id for cold in self.cold]
@@ -286,7 +286,7 @@ class TableSweep:
             return self.rows.changed(transaction, sweep.layout)
 
     def recommit(self, sweep: Journaled) -> None:
-        """Commit a sweep whose commit the archive's log has lost, from what the journal says of its files.
+        """Commit a sweep whose commit the archive's log has lost, from what the journal records of its files.
 
         The hot table stays as it is. Raise ArchiveError if files are missing.
         """

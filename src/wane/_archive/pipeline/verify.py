@@ -1,6 +1,6 @@
 """Reading back: every file that was written is read again by a task.
 
-What it holds is compared with what was written and with what the database says. Nothing is committed, and no row
+What it holds is compared with what was written and with what the database computed. Nothing is committed, and no row
 leaves, that was not proven so.
 """
 
@@ -50,7 +50,7 @@ class ProofJob:
 
 
 def files_of(folders: Sequence[ColdPath], manifests: Sequence[Any]) -> list[FileJob]:
-    """Return every file of some manifests; a manifest says what was written of one range, part by part."""
+    """Return every file of some manifests; a manifest lists what was written of one range, part by part."""
     return [
         FileJob(
             manifest["range"],
@@ -74,7 +74,7 @@ def prove(
     names: Sequence[str],
     progress: Progress = unseen,
 ) -> None:
-    """Raise Unproven unless the files hold exactly what the database says that they must."""
+    """Raise Unproven unless the files hold exactly what the database requires."""
     found = answers(executor.run(partial(read_back, job), len(job.files), progress))
     read: dict[tuple[int, int], Checks] = {}
     for answer in found:

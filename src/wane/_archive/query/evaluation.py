@@ -24,7 +24,7 @@ _SETTINGS = {
 
 
 def isolated(spark: SparkSession) -> SparkSession:
-    """Return a session in which an expression means what it says: no functions of others, and known settings."""
+    """Return a session in which an expression has one meaning: no functions of others, and known settings."""
     made = spark.newSession()
     for name, value in _SETTINGS.items():
         made.conf.set(name, value)

@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FileToRead:
-    """A file of a table, and what the log says of it."""
+    """A file of a table, and what the log records of it."""
 
     path: ColdPath
     logged: ColdFile
@@ -50,7 +50,7 @@ class FileToRead:
 
     @property
     def as_logged(self) -> bool:
-        """Check whether the file is there, and has the size that the log says."""
+        """Check whether the file is there, and has the size that the log records."""
         return self.path.is_file() and self.path.stat().st_size == self.bytes
 
 
@@ -62,7 +62,7 @@ def kinds_of(table: DeltaTable) -> dict[str, str]:
 def all_files(folder: ColdPath, table: DeltaTable, condition: PlainCondition | None = None) -> list[FileToRead]:
     """List the files of a table in the order of their paths, which is that of their months.
 
-    With a condition, each has what the log says of the columns that it compares.
+    With a condition, each has what the log records of the columns that it compares.
     """
     edges = {} if condition is None else logged_edges(table, set(condition.bounded()))
     found = [FileToRead(folder / unquote(one.path), one, edges.get(one.path, {})) for one in listing(table)]
@@ -73,7 +73,7 @@ def without_others(files: Iterable[FileToRead], condition: PlainCondition | None
     """Return the files that can hold a row that meets a condition; all of them if it is None.
 
     `files` are those of `all_files` with the same condition. The log decides first; footers are read of files of which
-    it does not say enough.
+    it does not record enough.
     """
     if condition is None:
         return list(files)

@@ -2,7 +2,7 @@
 
 Into the hot table a row *moves*: it is both hot and archived until its copy has left the archive, and never neither.
 Into a side table it is copied, and the archive retains it. What a step did is in the journal; the next run resumes
-where it says.
+where it ends.
 """
 
 from __future__ import annotations
@@ -370,7 +370,10 @@ class _Restore:
             side = self._beside()
         tables = None if side is None else side.tables(self.hot)
         if tables is None:
-            raise ArchiveError(f"the side table {self.into} was made, and is not there")
+            raise ArchiveError(
+                f"the side table {self.into} was made, and is not there",
+                "another user has dropped it: run it again, or name another table with --into",
+            )
         return tables
 
     def _compare(
@@ -461,7 +464,7 @@ class _Restore:
     def _restored(self, restore: JournaledRestore, folder: ColdPath, pieces: int) -> Iterator[list[tuple[int, str]]]:
         """Yield the copies of rows that are back.
 
-        Of each piece as many as the journal says, because a restore may have been cancelled.
+        Of each piece as many as the journal records, because a restore may have been cancelled.
         """
         copies: list[tuple[int, str]] = []
         for number in range(pieces):

@@ -102,7 +102,7 @@ def _declared(contract: Contract, schema: Schema) -> dict[tuple[str, str], Table
 
 
 def _target(store: Store, part: ArchivedPart, declared: Table | None, above: Target | None) -> Target:
-    """Build the target of a part; which of its rows are live is what the contract says of that very table."""
+    """Build the target of a part; which of its rows are live is what the contract declares of that very table."""
     target = Target(part.name, part.table, part.key, part.columns)
     if part.path:
         target = replace(target, reference=part.path[-1].reference, above=above)

@@ -1,7 +1,7 @@
 """Projections: every column that the archive has of a table, as a contract writes them in Spark's SQL.
 
-What an expression may say is decided word by word, without Spark: one row is read at a time, and the same row has the
-same result whenever it is computed. Spark decides whether it is well-formed, and what its type is
+What an expression may contain is decided word by word, without Spark: one row is read at a time, and the same row has
+the same result whenever it is computed. Spark decides whether it is well-formed, and what its type is
 (`wane._archive.query.evaluation`).
 """
 

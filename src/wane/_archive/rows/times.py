@@ -1,6 +1,6 @@
 """Times of archived rows, column by column: which rows lie before a cutoff, in a month.
 
-What a value means is what `wane._db.timestamps` says of it. Whole numbers, timestamps, days and texts in UTC are
+`wane._db.timestamps` defines what a value means. Whole numbers, timestamps, days and texts in UTC are
 computed as columns; encodings that need a zone's clocks, or mix several, value by value, each value once.
 """
 

@@ -102,7 +102,7 @@ class ArchiveDialect(ABC):
     def stored(self, column: Column, cast: str | None, time: Time | None) -> Stored | None:
         """Return how a column is stored; None if its type is unknown or would lose something.
 
-        `time`: what the contract says the column means.
+        `time`: what the column means by the contract.
         """
 
     @abstractmethod

@@ -133,7 +133,10 @@ class _Job(ABC):
             return
         answer = raised(str(self._problem))
         if answer is None:
-            raise SparkError(f"a task failed on Spark: {_cause(self._problem)}") from self._problem
+            raise SparkError(
+                f"a task failed on Spark: {_cause(self._problem)}",
+                "see Spark's log for the task; run it again to resume",
+            ) from self._problem
         yield answer
 
     def _work(self) -> None:

@@ -256,7 +256,10 @@ def _postgres(address: str, snapshot: str | None, stack: ExitStack) -> Reader:
                 raise
             connection = connect(address)
     except Exception as problem:
-        raise Unreachable(f"the database cannot be reached: {_without(address, str(problem))}") from None
+        raise Unreachable(
+            f"the database cannot be reached: {_without(address, str(problem))}",
+            "check that its server accepts connections from the hosts on which Spark's tasks run",
+        ) from None
     reader = _Postgres(connection, address)
     with reader.reading():
         reader.begin(snapshot)
@@ -318,7 +321,7 @@ def _sqlite(path: str, stack: ExitStack) -> Reader:
     import adbc_driver_sqlite.dbapi as driver
 
     if not Path(path).exists():
-        raise StoreError(f"there is no database at {path}")
+        raise StoreError(f"there is no database at {path}", "the file was moved or deleted: correct `url` of [store]")
     uri = f"file:{quote(path)}"
     # Without site-packages, of which it needs nothing: it starts for every task.
     checking = subprocess.Popen(
@@ -345,7 +348,10 @@ def _receive(process: subprocess.Popen[str]) -> Any:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise StoreError("the database cannot be read: the process that computes digests ended")
+        raise StoreError(
+            "the database cannot be read: the process that computes digests ended",
+            "run it again; if it ends each time, the machine may be out of memory",
+        )
     answer = json.loads(line)
     if isinstance(answer, dict):
         kind = Locked if _BUSY.search(answer["error"]) else StoreError

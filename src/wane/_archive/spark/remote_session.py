@@ -1,6 +1,6 @@
 """A session on a Spark that runs elsewhere, over Spark Connect: `[spark] remote = "sc://host:15002"`.
 
-No Java runs in this process. Tasks run where the server says, in a Python of that server, which must have Wane.
+No Java runs in this process. Tasks run where the server starts them, in a Python of that server, which must have Wane.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ def _connect(settings: SparkSettings, remote: str) -> SparkSession:
             "install them: pip install 'wane[connect]'",
         ) from problem
     except Exception as problem:
-        raise SparkError(f"Spark does not answer at {remote}: {str(problem).splitlines()[0]}") from problem
+        raise SparkError(
+            f"Spark does not answer at {remote}: {str(problem).splitlines()[0]}",
+            "check that the Spark Connect server runs, and `remote` of [spark]",
+        ) from problem
     for name, value in {**_SETTINGS, **dict(settings.settings)}.items():
         try:
             made.conf.set(name, value)

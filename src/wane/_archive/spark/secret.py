@@ -28,7 +28,7 @@ def require_reachable(source: Source, settings: SparkSettings) -> None:
         return
     if source.path is not None:
         raise SparkError(
-            f"SQLite is read where it lies, and {settings.where} is elsewhere",
+            f"tasks must run on the host of the SQLite file, and {settings.where} is another one",
             'set master = "local[*,4]" in [spark]',
         )
     if settings.url_variable is None:

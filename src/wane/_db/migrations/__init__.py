@@ -1,7 +1,7 @@
 """Wane's own tables, as numbered SQL files, one per store. A file that has landed never changes; a change is a new
 file.
 
-A migration is known by its title: the number only says in which order they run.
+A migration is known by its title: the number only orders them.
 """
 
 from __future__ import annotations

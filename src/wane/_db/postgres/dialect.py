@@ -547,7 +547,7 @@ def _is_uuid(value: Constant) -> bool:
 
 
 def _bare(column: Column) -> str:
-    """Return the type without its length or precision: a cast to `varchar(5)`, say, would change a bound."""
+    """Return the type without its length or precision: a cast to `varchar(5)`, for example, would change a bound."""
     kind = column.type
     while "(" in kind:
         start, end = kind.index("("), kind.index(")")

@@ -3,8 +3,9 @@
 The number of statements does not grow with the tables: one list of relations and what connects them, then one statement
 per kind of detail for all that are shown, if any of them can have it, in three round trips. They run in one read-only
 snapshot unless the caller's transaction is open, which then is used as it is; so the list has the stamps, and whatever
-changes after it changes them. What partitions inherit (foreign keys, triggers) is reported once, at the table that declares it.
-PostgreSQL 14 to 18; a catalog column that some of them lack is read through `to_jsonb`, where it is simply absent.
+changes after it changes them. What partitions inherit (foreign keys, triggers) is reported once, at the table that
+declares it. PostgreSQL 14 to 18; a catalog column that some of them lack is read through `to_jsonb`, where it is simply
+absent.
 """
 
 from __future__ import annotations

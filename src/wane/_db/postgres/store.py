@@ -82,7 +82,7 @@ _REFUSED = (
     psycopg.errors.SerializationFailure,
     psycopg.errors.ForeignKeyViolation,
     psycopg.errors.RestrictViolation,
-    # The session's own default; other transactions say otherwise when they begin.
+    # The session's own default; other transactions set another when they begin.
     psycopg.errors.ReadOnlySqlTransaction,
     # Something discarded what the session had.
     psycopg.errors.UndefinedFunction,

@@ -1,4 +1,4 @@
-"""What the project's settings say: the contract, and the database in terms of a URL."""
+"""What the project's settings specify: the contract, and the database in terms of a URL."""
 
 from __future__ import annotations
 
