@@ -380,7 +380,7 @@ def test_a_time_is_found_by_its_values_where_its_name_states_nothing(database: D
     database.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", [(n, ms(NOW) - n, n, ms(NOW)) for n in range(20)])
     text = section(proposed(database), "t")
     assert 'time = { column = "born", unit = "ms" }' in text
-    assert "only its values say that it is a time" in text
+    assert "only its values show that it is a time" in text
     assert "account_id" not in text
 
 
