@@ -33,7 +33,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -123,8 +123,10 @@ class Watched:
     Processes end meanwhile, and what they used is in no parent's sum: Spark lets its idle workers go.
     """
 
-    def __init__(self, *families: int) -> None:
+    def __init__(self, *families: int, without: Sequence[int] = ()) -> None:
+        """`without`: processes that are measured apart, a server that this process started."""
         self._families = families
+        self._without = without
         self._first: dict[int, float] = {}
         self._last: dict[int, float] = {}
         self.most: dict[str, int] = {}
@@ -152,7 +154,7 @@ class Watched:
 
     def _look(self) -> None:
         for first in self._families:
-            for pid, kind in family(first):
+            for pid, kind in family(first, self._without):
                 self._last[pid] = max(self._last.get(pid, 0.0), _cpu(pid))
                 self.most[kind] = max(self.most.get(kind, 0), _resident(pid) // 1024)
 
@@ -165,16 +167,18 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def family(pid: int) -> Iterator[tuple[int, str]]:
+def family(pid: int, without: Sequence[int] = ()) -> Iterator[tuple[int, str]]:
     """A process and its descendants: a driver, or a server's first process."""
     waiting = [pid]
     while waiting:
         one = waiting.pop()
+        if one in without:
+            continue
         try:
             name = Path(f"/proc/{one}/comm").read_text().strip()
         except OSError:
             continue
-        yield one, "driver" if one == pid else "java" if name == "java" else "server" if name == "postgres" else "task"
+        yield one, "server" if name == "postgres" else "driver" if one == pid else "java" if name == "java" else "task"
         waiting += _children(one)
 
 
@@ -466,7 +470,8 @@ def measure(database: Database, folder: Path, rows: int, rounds: int) -> dict[st
             run = prepare(place)
             heap = database.size()
             whose = rival.program.pid if rival is not None and name == "spark_jdbc" else os.getpid()
-            with Watched(whose) as used, Watched(*database.server()) as server:
+            servers = database.server()
+            with Watched(whose, without=servers) as used, Watched(*servers) as server:
                 seconds, told = timed(run)
             if whose != os.getpid():
                 used.most.pop("driver")  # A pipe's end.
@@ -475,7 +480,7 @@ def measure(database: Database, folder: Path, rows: int, rounds: int) -> dict[st
             server_cpu = server.cpu_seconds
             cpu = {"cpu_seconds": round(used.cpu_seconds + server_cpu, 2), "server_cpu_seconds": round(server_cpu, 2)}
             sample = {"seconds": round(seconds, 2), **cpu, "size_of_heap": round(size / heap, 3), **told}
-            samples[name].append({**sample, "memory_mb": used.most})
+            samples[name].append({**sample, "memory_mb": used.most | server.most})
             print_line(f"{database.kind} round {number + 1} {name}: {samples[name][-1]}")
             shutil.rmtree(place)
     if rival is not None:
@@ -508,12 +513,13 @@ def scale(database: Database, folder: Path, rows: int, factor: int) -> dict[str,
     for name, count in (("part", rows // factor), ("whole", rows)):
         place = folder / f"{database.kind}-{name}"
         run = wane(database, place, count, at_once=True)
-        with Watched(os.getpid()) as used, Watched(*database.server()) as server:
+        servers = database.server()
+        with Watched(os.getpid(), without=servers) as used, Watched(*servers) as server:
             seconds, told = timed(run)
         shutil.rmtree(place)
         spent = round(used.cpu_seconds + server.cpu_seconds, 2)
         sample = {"rows": count, "seconds": round(seconds, 2), "cpu_seconds": spent}
-        found[name] = {**sample, **told, "memory_mb": used.most}
+        found[name] = {**sample, **told, "memory_mb": used.most | server.most}
         print_line(f"{database.kind} {name}: {found[name]}")
     part, whole = found["part"], found["whole"]
     found["time"] = round(whole["seconds"] / part["seconds"], 3)
