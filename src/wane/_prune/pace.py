@@ -2,7 +2,7 @@
 
 While no other process uses the database there is none to protect, and pauses are short: long enough to notice others.
 Pauses shrink over half a second without other activity, and grow at the first transaction of another process. Where one
-connection writes at a time, they are twenty times as long beside other writers.
+connection writes at a time, they are forty times as long beside other writers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NO_OTHER_USERS = 8
 """How many times the duty a sweep works while no one else uses the database."""
 _QUIET_SECONDS = 0.5
 """No other user is assumed if nothing was seen for this long."""
-_BESIDE_WRITERS = 20
+_BESIDE_WRITERS = 40
 """How many times less a sweep works beside others where one connection writes at a time: a batch makes the
-application's next write wait, so that there may be one batch for every two hundred writes, not one for ten; some of
-the slowest hundredth are those that move the write-ahead log into the database."""
+application's next write wait, and most of the slowest hundredth of its writes are already those that move the
+write-ahead log into the database. So there is one batch for some hundred writes, not one for ten."""
 _LEAST_RATIO = 0.5
 """A sweep that deviates further from the others, by half or twice, was an exception."""
 
