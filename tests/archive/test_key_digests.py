@@ -13,7 +13,7 @@ import pytest
 from archive.copying import bound, copied, workers
 from servers import Database
 from wane._archive.rows import content
-from wane._archive.rows.types import SAMPLED_EVERY, SqlNumber, key_digest
+from wane._archive.rows.types import SAMPLED_EVERY, SqlNumber, key_digest, version_digest
 from wane._db import open_store
 from wane._db.url import resolve_url
 
@@ -31,6 +31,23 @@ def test_a_database_computes_what_arrow_computes(database: Database) -> None:
     database.executemany("INSERT INTO number VALUES (?)", [(one,) for one in NUMBERS])
     found = database.query(f"SELECT x, {key_digest(SqlNumber(column)).text} FROM number")
     assert sorted(found) == sorted(zip(NUMBERS, digests(NUMBERS), strict=True))
+
+
+def test_a_database_computes_the_digests_of_versions_that_arrow_computes(database: Database) -> None:
+    column = "x::bigint" if database.store == "postgres" else "x"
+    versions = [0, 3, 2**31 - 1, 2**31, 2**32 - 1]
+    pairs = [(key, version) for key in digests(NUMBERS) for version in versions]
+    database.execute("CREATE TABLE number (x bigint, v bigint)")
+    database.executemany("INSERT INTO number VALUES (?, ?)", pairs)
+    found = database.query(f"SELECT x, v, {version_digest(SqlNumber(column), SqlNumber('v')).text} FROM number")
+    made = version_digest(*np.array(pairs, np.int64).T)
+    assert sorted(found) == sorted((*pair, int(one)) for pair, one in zip(pairs, made, strict=True))
+
+
+def test_one_transaction_for_two_changes_the_sum_of_digests() -> None:
+    keys = key_digest(np.arange(1, 20_001))
+    before = version_digest(keys, np.tile([856, 858], 10_000)).reshape(-1, 2).sum(axis=1)
+    assert not (before == version_digest(keys, np.full(20_000, 857)).reshape(-1, 2).sum(axis=1)).any()
 
 
 def test_digests_are_short_enough_to_be_summed() -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from archive.cold import CONTRACT, OLD_MS, Cold, cold_keeper
@@ -92,6 +93,40 @@ def test_a_row_that_changed_stays_hot_and_its_copy_leaves(
     with cold_keeper(database, tmp_path, PLAIN) as cold:
         cold.at[when] = lambda: database.execute(CHANGES[change])
         _stays(cold)
+
+
+def test_an_earlier_transaction_that_writes_later_changes_what_leaves(
+    postgres_database: Database, tmp_path: Path
+) -> None:
+    """The one between two that wrote rows may write both: the sum of the three transactions' numbers stays the same."""
+    fill(postgres_database)
+
+    def write(ids: range) -> dict[int, int]:
+        found = {}
+        for number in ids:
+            postgres_database.execute("UPDATE event SET body = 'copied' WHERE id = ?", (number,))
+            [(written,)] = postgres_database.query("SELECT xmin::text::bigint FROM event WHERE id = ?", (number,))
+            found[int(written)] = number
+        return found
+
+    with (
+        cold_keeper(postgres_database, tmp_path, PLAIN) as cold,
+        closing(psycopg.connect(postgres_database.url)) as earlier,
+    ):
+        before = write(range(31, 61))
+        [(number,)] = earlier.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
+        after = write(range(61, 91))
+        pair = next([before[one], after[2 * number - one]] for one in before if 2 * number - one in after)
+
+        def update() -> None:
+            earlier.execute("UPDATE event SET body = 'updated' WHERE id = ANY (%s)", (pair,))
+            earlier.commit()
+
+        cold.at["committed"] = update
+        done = cold.one()
+        assert (done.outcome, done.stale) == (Outcome.DONE, 2)
+        assert cold.hot() == pair
+        assert postgres_database.query("SELECT DISTINCT body FROM event") == [("updated",)]
 
 
 @pytest.mark.parametrize("change", ["added", "exchanged"])

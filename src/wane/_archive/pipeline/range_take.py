@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from wane._archive.rows.sql import ArchiveRows
 from wane._archive.rows.sql_sqlite import reads_beside_writes
-from wane._archive.rows.types import KEY, REFUSED, VERSION, key_digest
+from wane._archive.rows.types import KEY, REFUSED, VERSION, key_digest, version_digest
 from wane._db import Store
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
@@ -94,8 +94,8 @@ def range_take(store: Store, archive: ArchiveRows) -> RangeTake | None:
 class _Sums(RangeTake):
     """PostgreSQL, keys that are one whole number: compares the number of rows and two sums, which the server adds up.
 
-    The sum of the keys' digests differs if other rows were taken. A row that was written since has a later transaction
-    than its copy, so the sum of transactions differs if any was.
+    The sum of the keys' digests differs if other rows were taken; the sum of the digests of each key with the
+    transaction that wrote its row, if any row was written since.
     """
 
     def __init__(self, store: Store, archive: ArchiveRows, names: Sequence[str]) -> None:
@@ -112,9 +112,9 @@ class _Sums(RangeTake):
 
         from wane._archive.rows.content import whole
 
-        keys = whole(copies.table[self.key]).to_numpy(zero_copy_only=False).astype(np.int64)
+        keys = key_digest(whole(copies.table[self.key]).to_numpy(zero_copy_only=False).astype(np.int64))
         versions = whole(copies.table[VERSION]).cast(pa.int64()).to_numpy(zero_copy_only=False)
-        expected = [len(copies), int(key_digest(keys).sum()), int(versions.sum())]
+        expected = [len(copies), int(keys.sum()), int(version_digest(keys, versions).sum())]
         [taken] = transaction.read(self._taking(self._ends(copies), now))
         return [int(number) for number in taken] == expected
 

@@ -27,6 +27,7 @@ from wane._archive.rows.types import (
     SqlNumber,
     Stored,
     key_digest,
+    version_digest,
 )
 from wane._contract.mistakes import key_path
 from wane._contract.model import ArchiveTable, Transform
@@ -368,7 +369,7 @@ class ArchiveRows:
         """Write the statement that takes every due row from one position to another, and returns what it took.
 
         Key and version of each; nothing where versions are made of values. `summed`: how many rows, and the sums of
-        their keys' digests and of their versions. `unheld`: take nothing if the table has any hold.
+        their keys' digests and of the digests of keys and versions. `unheld`: take nothing if the table has any hold.
         """
         rows = self.rows.sparing_held_tables() if unheld else self.rows
         p = rows.parameters()
@@ -381,8 +382,11 @@ class ArchiveRows:
             outputs = [self.dialect.key(part.key, "t"), self.dialect.version(part.columns, "t")]
             return p.statement(f"{taking} RETURNING {', '.join(outputs)}")
         outputs = [f"{key_digest(SqlNumber(self.whole_key(part) or '')).text} AS k", "t.xmin AS v"]
-        sums = "count(*), coalesce(sum(g.k), 0), coalesce(sum(g.v::text::bigint), 0)"
-        return p.statement(f"WITH g AS ({taking} RETURNING {', '.join(outputs)}) SELECT {sums} FROM g")
+        versions = version_digest(SqlNumber("g.k"), SqlNumber("g.v")).text
+        # OFFSET, or the number would be read from the text again wherever it is used.
+        numbered = "SELECT k, v::text::bigint AS v FROM g OFFSET 0"
+        sums = f"count(*), coalesce(sum(g.k), 0), coalesce(sum({versions}), 0)"
+        return p.statement(f"WITH g AS ({taking} RETURNING {', '.join(outputs)}) SELECT {sums} FROM ({numbered}) AS g")
 
     def present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
         """Write the query of the rows with these keys that exist: key, and version."""

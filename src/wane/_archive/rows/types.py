@@ -194,6 +194,15 @@ def key_digest(x: Any) -> Any:
     return ((spread * spread) >> 13) & _MIXED  # A square, because sums of multiples are equal if the sums of keys are.
 
 
+def version_digest(key: Any, version: Any) -> Any:
+    """Compute such a digest of a key's digest and the number of the transaction that wrote its row.
+
+    A sum of transactions alone would be equal if two rows, written by the ones before and after it, were both written
+    by the one between: a transaction that began earlier may write later.
+    """
+    return key_digest((key & _LOW) * 2**31 + (version & _LOW))
+
+
 @dataclass(frozen=True, slots=True)
 class SqlNumber:
     """An expression of SQL that is a whole number of 64 bits, and grows by Python's operators."""
