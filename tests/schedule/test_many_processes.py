@@ -198,7 +198,7 @@ def make_trouble(database: Database, crowd: Crowd, seconds: float) -> None:
     def has_hit() -> bool:
         return all(crowd.hit[name] for name in wanted) and bool(Evidence(database).takeovers())
 
-    # On a machine that is busy with something else, trouble lasts until it hit what it must hit, and somebody took over.
+    # On a machine that is busy with something else, trouble lasts until it hit what it must hit and a lease ran out.
     while time.monotonic() < deadline or (time.monotonic() < deadline + 30 and not has_hit()):
         time.sleep(generator.uniform(0.1, 0.6))
         busy = [process for process in crowd.at_work() if process in crowd.roles]
