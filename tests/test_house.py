@@ -48,6 +48,17 @@ def test_audit_entries_are_built_in_one_file() -> None:
     assert builders == {"_ledger.py"}
 
 
+def test_audit_rows_are_written_by_the_statements_of_one_file() -> None:
+    """Also in the functions that PostgreSQL runs."""
+    statement = re.compile(r"(INSERT\s+INTO|UPDATE)\s[^\n;]{0,60}\b(wane_)?audit\b")
+    writers = {
+        file.relative_to(SOURCE).as_posix()
+        for file in SOURCE.rglob("*.py")
+        if statement.search(file.read_text(encoding="utf-8"))
+    }
+    assert writers == {"_ledger.py"}
+
+
 NOT_VERBS = frozenset(
     [
         "a",

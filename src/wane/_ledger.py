@@ -6,8 +6,8 @@ The statements are the same on both stores, except for how timestamps and JSON a
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Self
@@ -19,6 +19,20 @@ from wane._frozen import frozen
 # What leaves the archive left its table long before.
 _STAYING = "('mark', 'restore', 'replace', 'archive_expire', 'archive_compact', 'archive_tidy')"
 """The kinds of entries whose rows left no table."""
+_AUDIT_COLUMNS = (
+    "executed_at",
+    "kind",
+    "table_name",
+    "rule",
+    "run_id",
+    "actor",
+    "cutoff",
+    "inputs",
+    "counts",
+    "row_count",
+    "batches",
+    "seconds",
+)
 
 
 @frozen
@@ -59,6 +73,10 @@ class AuditEntry:
     @property
     def rows(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def encoded_inputs(self) -> str:
+        return json.dumps(self.inputs, ensure_ascii=False, default=str)
 
     def changed(self, number: int | None, counts: dict[str, int], executed_at: datetime, seconds: float) -> AuditEntry:
         """Return the entry with these values; every batch does this, and `replace` takes ten times as long."""
@@ -133,24 +151,6 @@ class Ledger:
     execute: Execute
     transaction: Transaction | None = None
     """The transaction that it writes in, which commits nothing that left unrecorded."""
-    _audit_columns: Sequence[str] = field(
-        default=(
-            "executed_at",
-            "kind",
-            "table_name",
-            "rule",
-            "run_id",
-            "actor",
-            "cutoff",
-            "inputs",
-            "counts",
-            "row_count",
-            "batches",
-            "seconds",
-        ),
-        init=False,
-        repr=False,
-    )
 
     @classmethod
     def of(cls, transaction: Transaction) -> Self:
@@ -168,9 +168,8 @@ class Ledger:
     def record(self, entry: AuditEntry) -> int:
         """Write a new row of the audit trail and return its number."""
         p = self._parameters()
-        values = ", ".join(self._audit_values(p, entry))
-        text = f"INSERT INTO {self.dialect.own_table('audit')} ({', '.join(self._audit_columns)}) VALUES ({values}) RETURNING id"
-        [(number,)] = self._run(p, text)
+        values = dict(zip(_AUDIT_COLUMNS, self._audit_values(p, entry), strict=True))
+        [(number,)] = self._run(p, audit_insertion(self.dialect, values))
         if self.transaction is not None:
             self.transaction.recorded(entry.counts)
         return int(number)
@@ -205,7 +204,7 @@ class Ledger:
             "rows": batch.rows,
             "batches": batch.batches,
             "seconds": batch.seconds,
-            "id": number,
+            "number": number,
             "before": sum(counts.values()) - batch.rows,
         }
         self.execute(_addition(self.dialect), values)
@@ -219,7 +218,7 @@ class Ledger:
             p.bind("run", entry.run),
             p.bind("actor", entry.actor),
             p.bind("audit_cutoff", None if entry.cutoff is None else self.dialect.encode_time(entry.cutoff)),
-            self.dialect.json(p.bind("inputs", json.dumps(entry.inputs, ensure_ascii=False, default=str))),
+            self.dialect.json(p.bind("inputs", entry.encoded_inputs)),
             self.dialect.json(p.bind("counts", json.dumps(entry.counts, ensure_ascii=False))),
             p.bind("rows", entry.rows),
             p.bind("batches", entry.batches),
@@ -258,7 +257,7 @@ class Ledger:
             conditions.append("run_id IS NOT NULL")
         for number, name in enumerate(without):
             conditions.append(f"table_name <> {p.bind(f'without{number}', name)}")
-        columns = ", ".join(("id", *self._audit_columns))
+        columns = ", ".join(("id", *_AUDIT_COLUMNS))
         found = self._run(
             p,
             f"SELECT {columns} FROM {self.dialect.own_table('audit')} WHERE {' AND '.join(conditions)}"
@@ -269,7 +268,7 @@ class Ledger:
     def departures(self, table: str, limit: int) -> list[AuditEntry]:
         """Return the latest entries with rows that left a table, on their own or with rows of another, newest first."""
         p = self._parameters()
-        columns = ", ".join(("id", *self._audit_columns))
+        columns = ", ".join(("id", *_AUDIT_COLUMNS))
         left = self.dialect.json_count("counts", p.bind("table", table))
         found = self._run(
             p,
@@ -342,7 +341,7 @@ class Ledger:
     def entry_of_run(self, run: str, table: str, rule: str) -> AuditEntry | None:
         """Return the audit entry of a run for one rule; None if there is none yet."""
         p = self._parameters()
-        columns = ", ".join(("id", *self._audit_columns))
+        columns = ", ".join(("id", *_AUDIT_COLUMNS))
         found = self._run(
             p,
             f"SELECT {columns} FROM {self.dialect.own_table('audit')} WHERE run_id = {p.bind('run', run)}"
@@ -455,16 +454,32 @@ class Ledger:
         return {name: Flag(name, bool(on), self.dialect.decode_time(at), by) for name, on, at, by in found}
 
 
+def audit_insertion(dialect: Dialect, values: Mapping[str, str]) -> str:
+    """Write the statement that inserts an audit row and returns its number, by an expression for each column."""
+    columns = ", ".join(_AUDIT_COLUMNS)
+    row = ", ".join(values[name] for name in _AUDIT_COLUMNS)
+    return f"INSERT INTO {dialect.own_table('audit')} ({columns}) VALUES ({row}) RETURNING id"
+
+
+def audit_addition(
+    dialect: Dialect, *, counts: str, rows: str, batches: str, seconds: str, number: str, before: str
+) -> str:
+    """Write the statement that adds a batch to an audit row, by expressions.
+
+    It changes the row only if that includes the `before` rows of all earlier batches; `counts` are its new counts.
+    """
+    return (
+        f"UPDATE {dialect.own_table('audit')} SET counts = {counts}, row_count = row_count + {rows},"
+        f" batches = batches + {batches}, seconds = seconds + {seconds} WHERE id = {number} AND row_count = {before}"
+    )
+
+
 @cache
 def _addition(dialect: Dialect) -> str:
     """Write the statement of `add_to_record`, once: a sweep runs it in every batch."""
-    names = ("counts", "rows", "batches", "seconds", "id", "before")
+    names = ("counts", "rows", "batches", "seconds", "number", "before")
     bound = {name: dialect.placeholder(name) for name in names}
-    return (
-        f"UPDATE {dialect.own_table('audit')} SET counts = {dialect.json(bound['counts'])},"
-        f" row_count = row_count + {bound['rows']}, batches = batches + {bound['batches']},"
-        f" seconds = seconds + {bound['seconds']} WHERE id = {bound['id']} AND row_count = {bound['before']}"
-    )
+    return audit_addition(dialect, **{**bound, "counts": dialect.json(bound["counts"])})
 
 
 def _json(value: Any) -> Any:

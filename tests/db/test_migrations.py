@@ -15,6 +15,7 @@ from wane._db import Store, open_store
 from wane._db.migrations import Migration, migrations, pending_script
 from wane._db.sqlite.store import statements
 from wane._db.url import resolve_url
+from wane._rules.rows import rows_of
 from wane.errors import StoreError
 
 
@@ -46,6 +47,15 @@ def test_migrating_creates_wanes_own_tables_and_nothing_else(database: Database)
         assert store.applied_migrations() == names(database)
         assert [table.name for table in store.reflect().tables] == ["events"]
     assert {"wane_migration", "wane_audit", "wane_hold", "wane_flag"} <= own_tables(database)
+
+
+def test_a_store_that_was_opened_before_the_migration_notices_it(database: Database) -> None:
+    with opened(database) as early, opened(database) as other:
+        assert (early.migrated, rows_of(early).holds) == (False, False)
+        other.migrate()
+        # Else rows under a hold would count as due.
+        assert rows_of(early).holds
+        assert early.migrated
 
 
 def test_migrating_twice_changes_nothing(database: Database) -> None:

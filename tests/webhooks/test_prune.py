@@ -282,6 +282,16 @@ def test_slips_are_refused_and_take_nothing(
     assert audits(database) == 0
 
 
+def test_reading_the_trail_does_not_wait_for_a_writer(webhooks: WebhookRetention, database: Database) -> None:
+    event(database, 1, "handled", T - 10)
+    webhooks.prune_events(older_than=T)
+    application = database.connect()
+    application.execute("BEGIN IMMEDIATE" if database.store == "sqlite" else "BEGIN")
+    application.execute("UPDATE knocker_endpoints SET name = 'busy'")
+    assert [one.events_pruned for one in webhooks.list_prune_audits()] == [1]
+    application.execute("ROLLBACK")
+
+
 def test_inside_the_callers_transaction_it_commits_or_vanishes_with_it(
     webhooks: WebhookRetention, database: Database
 ) -> None:

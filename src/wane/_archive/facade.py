@@ -161,7 +161,7 @@ class Archive:
         return found
 
     def _unfinished(self, table: Table) -> str:
-        if not self._store.is_migrated():
+        if not self._store.migrated:
             return ""
         with self._store.snapshot() as transaction:
             sweep = Journal(transaction).unfinished(str(table.name))
@@ -395,7 +395,7 @@ class Archive:
         Reads only.
         """
         contract = self._contract
-        if contract.archive_url is None or not self._store.is_migrated():
+        if contract.archive_url is None or not self._store.migrated:
             return []
         try:
             from wane._archive.findings import find

@@ -59,7 +59,6 @@ def live(store: Store, contract: Contract, bounds: Bounds | None = None) -> list
     """Report every promise of the contract that the database breaks now."""
     schema = store.reflect()
     selections, misfits = bind_contract(contract, schema, store.types)
-    store.is_migrated()
     check = Live(store, contract, schema, selections, store.now(), read_swept(store), bounds or Bounds())
     report_lost_holds(lost_holds(store, schema), check.report)
     check.overdue()

@@ -124,7 +124,7 @@ def _print_awaited(schedulers: Sequence[SchedulerStatus], max_runs: int) -> None
 def adopt(call: Call) -> CommandResult:
     """Put this contract in force: runners with another one are refused, and stop at their next batch."""
     keeper = call.open()
-    before = Timetable(keeper.store.dialect).in_force(keeper.store.run) if keeper.store.is_migrated() else None
+    before = Timetable(keeper.store.dialect).in_force(keeper.store.run) if keeper.store.migrated else None
     now = keeper.adopt()
     if before is not None and before.fingerprint == now.fingerprint:
         text = f"{now.fingerprint} was in force already"

@@ -39,8 +39,8 @@ class Store(Closable):
     url: DatabaseUrl
     dialect: Dialect
     types: Types
-    migrated = False
-    """Whether the database is known to have all of Wane's own tables. Until then nothing is deleted."""
+    _migrated = False
+    """Whether the database is known to have all of Wane's own tables."""
     migration_list: str
     """The statements that create the list of applied migrations, if it is missing."""
     migration_end = ""
@@ -166,15 +166,22 @@ class Store(Closable):
 
     # What all stores share
 
+    @property
+    def migrated(self) -> bool:
+        """Check whether the database has all of Wane's own tables: until then nothing is deleted.
+
+        It is read until it is true: another process may migrate the database at any time.
+        """
+        return self._migrated or self.is_migrated()
+
     def is_migrated(self) -> bool:
-        """Read whether the database has all of Wane's own tables; another process may have migrated it since it was
-        opened."""
-        self.migrated = not pending(self.kind, self.applied_migrations())
-        return self.migrated
+        """Read whether the database has all of Wane's own tables now: it may have lost them."""
+        self._migrated = not pending(self.kind, self.applied_migrations())
+        return self._migrated
 
     def require_migrated(self) -> None:
         """Raise if Wane's own tables are missing: nothing is deleted without its audit row."""
-        if not self.migrated and not self.is_migrated():
+        if not self.migrated:
             lacks = (
                 "has an older version of Wane's own tables"
                 if self.applied_migrations()

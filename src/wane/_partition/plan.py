@@ -136,7 +136,7 @@ class PartitionPlanner:
 
     def _state(self, target: PartitionTarget) -> str:
         partitioned = "partitioned" if target.info.kind is Kind.PARTITIONED else "plain"
-        if not self.store.is_migrated():
+        if not self.store.migrated:
             return partitioned
         with self.steps.journaling() as journal:
             change = journal.change(target.full)
@@ -182,7 +182,7 @@ class PartitionPlanner:
         refused = []
         if len(target.info.name.encode()) > _LONGEST_NAME:
             refused.append((f"the name {target.info.name} is too long for names of partitions", "rename the table"))
-        if self.store.is_migrated():
+        if self.store.migrated:
             with self.store.snapshot() as transaction:
                 sweep = Journal(transaction).unfinished(str(target.name))
             if sweep is not None:
@@ -258,7 +258,7 @@ class PartitionPlanner:
 
     def _quarantined(self, target: PartitionTarget, state: str) -> list[str]:
         """Report what was detached and can still be put back."""
-        if state == "plain" or not self.store.is_migrated():
+        if state == "plain" or not self.store.migrated:
             return []
         with self.steps.journaling() as journal:
             quarantined = journal.retired(target.full, "quarantined")

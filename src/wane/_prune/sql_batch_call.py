@@ -11,7 +11,6 @@ means that the call has committed nothing, and a call that returns reports every
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -27,7 +26,7 @@ from wane._db.postgres.transaction import LOCAL_SETTINGS
 from wane._db.schema import TableInfo
 from wane._db.statement import Slot, Statement, TimeSlot
 from wane._leases import Fence
-from wane._ledger import AuditEntry
+from wane._ledger import AuditEntry, audit_addition, audit_insertion
 from wane._prune.call_results import MOST_SECONDS, BatchSizes, CalledBatch, CalledBatches
 from wane._prune.sql_gates import gates_are_open
 from wane._prune.sql_postgres import closing_references
@@ -53,6 +52,8 @@ _RECORDED = {
     "inputs": "text",
 }
 """What the first batch of a sweep writes into its audit row besides its counts: see `Ledger.record`."""
+_SECONDS = "extract(epoch FROM clock_timestamp() - wane_began)"
+"""How long the batch took."""
 _SPARE_FOLLOWERS = 1.1
 """Rows may have more followers than those before; a batch that does not fit is taken twice."""
 
@@ -296,13 +297,16 @@ class _BatchFunctionWriter:
 
     def _record(self) -> str:
         """Write the audit row of the first batch: see `Ledger.record`."""
-        columns = ("executed_at", *_RECORDED, "counts", "row_count", "batches", "seconds")
         sums = ", ".join(f"{literal(name)}, {rows}" for name, rows in self._counted_names())
-        values = [f"wane_{name}::jsonb" if name == "inputs" else f"wane_{name}" for name in _RECORDED]
-        seconds = "extract(epoch FROM clock_timestamp() - wane_began)"
-        values = ["wane_began", *values, f"jsonb_build_object({sums})", self._total(), "1", seconds]
-        audit = self.rows.dialect.own_table("audit")
-        return f"INSERT INTO {audit} ({', '.join(columns)}) VALUES ({', '.join(values)}) RETURNING id INTO wane_audit"
+        values = {
+            "executed_at": "wane_began",
+            **{name: f"wane_{name}::jsonb" if name == "inputs" else f"wane_{name}" for name in _RECORDED},
+            "counts": f"jsonb_build_object({sums})",
+            "row_count": self._total(),
+            "batches": "1",
+            "seconds": _SECONDS,
+        }
+        return f"{audit_insertion(self.rows.dialect, values)} INTO wane_audit"
 
     def _counted_names(self) -> Iterator[tuple[str, str]]:
         """Return the tables that lose rows, each with the variable that counts them."""
@@ -315,11 +319,14 @@ class _BatchFunctionWriter:
             f"{literal(name)}, coalesce((counts ->> {literal(name)})::bigint, 0) + {rows}"
             for name, rows in self._counted_names()
         )
-        return (
-            f"UPDATE {self.rows.dialect.own_table('audit')} SET counts = counts || jsonb_build_object({sums}),"
-            f" row_count = row_count + {self._total()}, batches = batches + 1,"
-            " seconds = seconds + extract(epoch FROM clock_timestamp() - wane_began)"
-            " WHERE id = wane_id AND row_count = wane_before"
+        return audit_addition(
+            self.rows.dialect,
+            counts=f"counts || jsonb_build_object({sums})",
+            rows=self._total(),
+            batches="1",
+            seconds=_SECONDS,
+            number="wane_id",
+            before="wane_before",
         )
 
 
@@ -330,8 +337,7 @@ def _variable(slot: Slot) -> str:
 
 def _recorded(audit: AuditEntry) -> list[object]:
     """Return the values of what the first batch writes into its audit row, in their order."""
-    inputs = json.dumps(audit.inputs, ensure_ascii=False, default=str)
-    return [audit.kind, audit.table, audit.rule, audit.run, audit.actor, audit.cutoff, inputs]
+    return [audit.kind, audit.table, audit.rule, audit.run, audit.actor, audit.cutoff, audit.encoded_inputs]
 
 
 def _settings() -> dict[str, str]:

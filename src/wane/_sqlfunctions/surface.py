@@ -10,9 +10,11 @@ from datetime import timedelta
 from wane._contract.model import ToColdTier
 from wane._contract.settings import EventSettings
 from wane._db.postgres.catalog import OWN_SCHEMA
+from wane._db.postgres.dialect import PostgresDialect
 from wane._db.postgres.plpgsql import dollars, literal
 from wane._db.postgres.settings import SEARCH_PATH
 from wane._db.schema import PRESSURE_VIEW
+from wane._ledger import audit_insertion
 from wane._rules.probes import ProbedTable
 from wane._sqlfunctions.cold_tier import (
     ArchiveSweep,
@@ -155,14 +157,24 @@ BEGIN
     || CASE WHEN to_char(instant AT TIME ZONE 'UTC', 'US') = '000000' THEN '' ELSE to_char(instant AT TIME ZONE 'UTC', '.US') END
     || '+00:00';
 END"""
+    recorded = {
+        "executed_at": "wane_clock",
+        "kind": "wane_kind",
+        "table_name": "wane_table",
+        "rule": "wane_rule",
+        "run_id": "NULL",
+        "actor": "coalesce(nullif(current_setting('wane.actor', true), ''), session_user)",
+        "cutoff": "wane_cutoff",
+        "inputs": "wane_inputs",
+        "counts": "wane_counts",
+        "row_count": "wane_rows",
+        "batches": "1",
+        "seconds": "round(extract(epoch FROM clock_timestamp() - wane_began)::numeric, 6)",
+    }
     record = f"""\
 DECLARE number bigint; {EVENT_VARIABLES}
 BEGIN
-  INSERT INTO {OWN_SCHEMA}.audit (executed_at, kind, table_name, rule, actor, cutoff, inputs, counts, row_count, batches, seconds)
-  VALUES (wane_clock, wane_kind, wane_table, wane_rule,
-    coalesce(nullif(current_setting('wane.actor', true), ''), session_user), wane_cutoff, wane_inputs, wane_counts, wane_rows, 1,
-    round(extract(epoch FROM clock_timestamp() - wane_began)::numeric, 6))
-  RETURNING id INTO number;
+  {audit_insertion(PostgresDialect(), recorded)} INTO number;
 {event_statements(events)}
   RETURN jsonb_build_object('table', wane_table, 'rule', wane_rule, 'kind', wane_kind, 'counts', wane_counts, 'rows', wane_rows,
     'cutoff', {OWN_SCHEMA}.sql_timestamp(wane_cutoff), 'audit_id', number);

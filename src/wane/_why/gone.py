@@ -94,7 +94,7 @@ def _archived(
 
 
 def _departures(store: Store, table: Table, unknown: list[str]) -> tuple[AuditEntry, ...]:
-    if not store.is_migrated():
+    if not store.migrated:
         unknown.append("what left: the database does not have Wane's own tables")
         return ()
     own = Ledger(store.dialect, store.reader(_SECONDS))

@@ -100,7 +100,7 @@ def revoke_token(keeper: Keeper, number: str) -> None:
 def identify(store: Store, text: str, *, by_cookie: bool) -> Identity | None:
     """Return whose token this is; None if it is unknown, expired or revoked."""
     shaped = _SHAPE.fullmatch(text)
-    if shaped is None or not (store.migrated or store.is_migrated()):
+    if shaped is None or not store.migrated:
         return None
     found = AccessTokens(store.dialect, store.reader(_SECONDS)).find(shaped[1])
     given = _hash(shaped[2])

@@ -160,15 +160,19 @@ class WebhookRetention(Closable):
         limit: int = 100,
         connection: object | None = None,
     ) -> list[PruneAudit]:
-        """List the audit trail of these two kinds, newest first; with `since` (unix seconds) only from then on."""
+        """List the audit trail of these two kinds, newest first; with `since` (unix seconds) only from then on.
+
+        Without a `connection`, it waits for no writer.
+        """
         if kind is not None and kind not in KINDS:
             raise WrongArgument(
                 f"{kind!r} is not a kind of prune audit", did_you_mean(kind, KINDS) or f"kinds: {', '.join(KINDS)}"
             )
         require_limit(limit, MOST_PRUNED)
         begin = None if since is None else require_time("since", _require_unix_seconds("since", since))
-        self.keeper.store.require_migrated()
-        with self.keeper.store.transaction(connection) as transaction:
+        store = self.keeper.store
+        store.require_migrated()
+        with store.snapshot() if connection is None else store.transaction(connection) as transaction:
             entries = [
                 one
                 for name in KINDS

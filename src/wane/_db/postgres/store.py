@@ -457,7 +457,7 @@ class PostgresStore(Store):
             for migration in lacking:
                 connection.execute(migration.sql.encode())
                 connection.execute(f"INSERT INTO {OWN_SCHEMA}.migration (name) VALUES (%s)", [migration.name])
-        self.migrated = True
+        self._migrated = True
         return [migration.name for migration in lacking]
 
     def _rows(self, text: str) -> list[tuple[Any, ...]]:

@@ -143,7 +143,7 @@ class SqliteStore(Store):
             self._files.require_same()
         except Unreachable:
             # The other file may not have Wane's own tables.
-            self._moved, self.migrated = True, False
+            self._moved, self._migrated = True, False
             self.reopened += 1
             raise
 
@@ -398,7 +398,7 @@ class SqliteStore(Store):
                     "INSERT INTO wane_migration (name, applied_at) VALUES (?, ?)",
                     (migration.name, self.now().isoformat(timespec="seconds")),
                 )
-        self.migrated = True
+        self._migrated = True
         return [migration.name for migration in lacking]
 
 
