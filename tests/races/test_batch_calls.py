@@ -313,6 +313,22 @@ def test_a_row_that_changes_in_a_batch_that_ends_at_a_time_stays(
         assert calls.refused(0)
 
 
+@pytest.mark.own_session
+def test_the_last_batch_that_ends_at_a_time_is_found_in_one_read(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls
+) -> None:
+    pace = Pace(target_seconds=10.0, duty=1.0, first_batch=100, least_batch=100, most_batch=100)
+    with world(postgres_database, tmp_path, JOBS, "", rows=190) as keeper:
+        postgres_database.script(BY_TIME)
+        assert sweeper(keeper, pace=pace).sweep().rules[0].batches == 2
+        assert calls == [True]
+    read = "SELECT n_tup_del, idx_tup_read FROM pg_stat_user_indexes JOIN pg_stat_user_tables USING (relid, relname)"
+    statistics = f"{read} WHERE indexrelname = 'jobs_due'"
+    await_true(lambda: postgres_database.query(statistics)[0][0] == 190, "the session has reported what it did")
+    [(_, entries)] = postgres_database.query(statistics)
+    assert 2 * 190 <= entries < 2 * 190 + 20, "each row is read once to find the end of its batch, and once to take it"
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_reference_that_appears_saves_its_row_from_the_last_batch(
     postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, action: str

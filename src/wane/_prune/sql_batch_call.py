@@ -230,12 +230,12 @@ class _BatchFunctionWriter:
         yield "wane_done := false;"
         # What a trigger retains is found by where the batch ends.
         last = "wane_done := NULL; RETURN;" if self.selection.has_delete_triggers else "wane_done := true;"
-        last = f"IF NOT FOUND THEN {last} END IF;"
-        end = f"{plain(self.at_once.end, _variable)}\nINTO {', '.join(self.ends)};\n{last}"
+        end = f"{plain(self.at_once.end, _variable)}\nINTO {', '.join(self.ends)};\nIF NOT FOUND THEN {last} END IF;"
         if self.at_once.end_time is None:
             yield end
         else:
-            yield f"{plain(self.at_once.end_time, _variable)}\nINTO {self.ends[0]};\nIF NOT FOUND THEN\n{end}\nEND IF;"
+            yield f"{plain(self.at_once.end_time, _variable)}\nINTO {self.ends[0]}, wane_done;"
+            yield f"IF wane_done THEN {last}\nELSIF {self.ends[0]} IS NULL THEN\n{end}\nEND IF;"
 
     def _counted(self, take: Statement) -> str:
         """Write a statement that takes rows, and counts them with those of each follower."""

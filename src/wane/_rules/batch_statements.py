@@ -55,8 +55,8 @@ class AtOnceStatements:
     """The statements that take a full batch with everything that follows it, without locking rows first."""
 
     end_time: Statement | None
-    """Find a time at which the batch may end, whatever the keys are; nothing if there is none before the last batch.
-    None where an index has the keys in their order, and finds a position as fast."""
+    """Find a time at which the batch may end, whatever the keys are, or NULL if there is none; and whether no more rows
+    are left than a batch may have. None where an index has the keys in their order, and finds a position as fast."""
     end: Statement
     """Find the position of the last row of the batch; nothing if fewer rows are left than it may have."""
     take: Statement
@@ -77,7 +77,7 @@ class AtOnceStatements:
         call, same = "in one call, most batches of a sweep", "in the same call"
         if self.end_time is not None:
             yield RunStep("find a time at which the batch ends", self.end_time, call)
-            call = f"{same}, if there is none"
+            call = f"{same}, if that is no time and more rows are left"
         yield RunStep("find where the batch ends", self.end, call)
         yield RunStep("take the batch", self.take, same)
         if not has_delete_triggers:

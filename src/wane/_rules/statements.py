@@ -421,8 +421,10 @@ class Compiler:
 
     def _batch_end_time(self) -> Statement:
         p = self.rows.parameters()
-        last = self.planned_walk.last_time(p, NOW, LIMIT, self.floor)
-        return p.statement(f"SELECT {self.dialect.encode_key('last.row_time')}\nFROM {nested(last)} AS last")
+        after, last = self.planned_walk.last_time(p, NOW, LIMIT, self.floor)
+        parts = f"after AS MATERIALIZED {nested(after)},\nlast AS MATERIALIZED {nested(last)}"
+        found = [f"(SELECT {self.dialect.encode_key('last.row_time')} FROM last)", "NOT EXISTS (SELECT 1 FROM after)"]
+        return p.statement(f"WITH {parts}\nSELECT {', '.join(found)}")
 
     def _due_up_to_end(self, p: Parameters, *, rest: bool = False) -> list[str]:
         end = [Slot(f"end_{number}") for number in range(len(self.walk.names))]

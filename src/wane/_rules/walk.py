@@ -104,17 +104,18 @@ class Walk:
         merged = _merged([f"{one}\nLIMIT {n}" for one in parts])
         return f"SELECT {outputs}\nFROM {merged} AS oldest\nORDER BY {self._order}\nLIMIT 1 OFFSET {n} - 1"
 
-    def last_time(self, p: Parameters, now: When, limit: int | Slot, floor: Sequence[object]) -> str:
-        """Write the query for the latest time until which at most `limit` due rows are, alone, from a position on.
+    def last_time(self, p: Parameters, now: When, limit: int | Slot, floor: Sequence[object]) -> tuple[str, str]:
+        """Write the query for the time of the first row that does not fit, where `limit` due rows do, alone, from a
+        position on; and the one for the latest time before that one, which is named `after`.
 
-        It reads times only, so an index without the key answers it. It finds nothing if no more rows are due than that,
-        or if those are of the time of the position, or of one time.
+        They read times only, so an index without the key answers them. The first finds nothing if no more rows are due
+        than fit, and the second if those that fit are of the time of the position, or of one time.
         """
         n, (since, *_) = p.bind("limit", limit), self.bind(p, "floor", floor)
         next_one = self._times(p, now, [(">=", since)], "", f"LIMIT {n} + 1")
-        after = f"SELECT row_time\nFROM {next_one} AS after\nORDER BY row_time\nLIMIT 1 OFFSET {n}"
-        ahead = [(">", since), ("<", nested(after))]
-        return (
+        after = f"SELECT row_time\nFROM {next_one} AS next_one\nORDER BY row_time\nLIMIT 1 OFFSET {n}"
+        ahead = [(">", since), ("<", "(SELECT row_time FROM after)")]
+        return after, (
             f"SELECT row_time\nFROM {self._times(p, now, ahead, ' DESC', 'LIMIT 1')} AS latest\n"
             "ORDER BY row_time DESC\nLIMIT 1"
         )
