@@ -303,11 +303,11 @@ class Protocol:
 
     def _verify(self, state: State, writer: Writer, at: At) -> tuple[str, State]:
         copies = _copies(state)
-        again = state._replace(manifests=(None, None))
+        repeated = state._replace(manifests=(None, None))
         if self.proof and any(copy.damaged for copy in copies):
-            return "find damage", at(again, "copy", snapshot=None)
+            return "find damage", at(repeated, "copy", snapshot=None)
         if self.no_key_twice and len(copies) > 1:
-            return "find a row twice", at(again, "copy", snapshot=None, single_snapshot=True)
+            return "find a row twice", at(repeated, "copy", snapshot=None, single_snapshot=True)
         return "verify", at(state, "commit" if self.commit_first else "list", copies=copies)
 
     def _commit(self, state: State, writer: Writer) -> State:
@@ -323,11 +323,11 @@ class Protocol:
             ended = (state, "stopped") if writer.overtaken else (state._replace(journal="evicted"), "finish")
             yield "end evicting", at(*ended)
         elif state.budget.retries and not writer.overtaken:
-            again = state._replace(
+            repeated = state._replace(
                 budget=state.budget._replace(retries=state.budget.retries - 1),
                 writers=(*state.writers, writer._replace(overtaken=True)),
             )
-            yield "evict: run the task again", at(again, "list")
+            yield "evict: run the task again", at(repeated, "list")
         # In any order, because several connections may work on ranges of their own.
         for position in {copy.range for copy in writer.copies} - writer.differing:
             yield self._evict_range(state, writer, position, at)

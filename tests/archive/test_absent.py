@@ -81,8 +81,8 @@ def test_a_row_that_the_application_deleted_is_listed_and_erased_with_what_left_
         assert {one.rows for one in cold.events if isinstance(one, HardDeleted) and one.table == "event"} <= {2}
         assert (cold.keeper.archive.absent(), recorded(cold)) == ([], 0), "their keys are forgotten too"
         assert [one.problems for one in cold.keeper.archive.verify()] == [(), ()]
-        again = erase(cold)
-        assert (again.outcome, again.rows) == (Outcome.DONE, {})
+        repeated = erase(cold)
+        assert (repeated.outcome, repeated.rows) == (Outcome.DONE, {})
         assert cold.keeper.audit(kind="archive_expire")[0].counts == {"event": 0, "event_read": 0}
 
 

@@ -158,9 +158,9 @@ def test_columns_that_change_do_not_stop_it_and_a_type_that_no_column_holds_is_a
     with cold_keeper(database, tmp_path, SHELVED) as cold:
         sweep(cold)
     database.execute("ALTER TABLE event ADD COLUMN note text DEFAULT 'x', ADD COLUMN level integer DEFAULT 7")
-    again = "INSERT INTO event SELECT id + 100, status, at_ms, body, amount FROM archive.{0} WHERE id < {1}"
+    repeated = "INSERT INTO event SELECT id + 100, status, at_ms, body, amount FROM archive.{0} WHERE id < {1}"
     first = min(shelved(database))
-    database.execute(again.format(first, 5))
+    database.execute(repeated.format(first, 5))
     with cold_keeper(database, tmp_path, SHELVED) as cold:
         assert sweep(cold).outcome is Outcome.DONE
         notes = dict(everything(shelved(database, columns="id, to_jsonb(t) ->> 'note'")))

@@ -247,8 +247,8 @@ def test_a_row_with_a_value_of_a_dropped_column_comes_back_and_its_copy_stays(
         assert (done.restored, done.left_out, done.unrestored) == ({"note": 3}, {"note.body": 1}, 0)
         assert database.query("SELECT id, size FROM note ORDER BY id") == [(2, 1), (3, 2), (4, 2)]
         assert {n: row["body"] for n, row in cold_rows(tmp_path).items()} == {1: "only here", 2: "only here"}
-        again = back(cold, where="id = 2")
-        assert (again.existing, again.left_out) == (1, {"note.body": 1})
+        repeated = back(cold, where="id = 2")
+        assert (repeated.existing, repeated.left_out) == (1, {"note.body": 1})
         assert sorted(cold_rows(tmp_path)) == [1, 2], "what is nowhere else stays"
 
 

@@ -97,8 +97,8 @@ def test_a_second_expiry_deletes_nothing_and_reports_it(sqlite_database: SqliteD
     with archived(sqlite_database, tmp_path) as cold:
         cold.keeper.archive.expire()
         entries = len(cold.keeper.audit(kind="archive_expire"))
-        [again] = cold.keeper.archive.expire()
-        assert (again.outcome, again.rows) == (Outcome.DONE, {})
+        [repeated] = cold.keeper.archive.expire()
+        assert (repeated.outcome, repeated.rows) == (Outcome.DONE, {})
         newest, *rest = cold.keeper.audit(kind="archive_expire")
         assert newest.counts == {"event": 0, "event_read": 0}
         assert len(rest) == entries

@@ -114,8 +114,8 @@ def test_whatever_the_application_does_every_row_exists_exactly_once(
         for holding in cold.keeper.holds():
             assert holding.id is not None
             cold.keeper.release_hold(holding.id)
-        again = cold.one()
-        assert again.outcome is Outcome.DONE
+        repeated = cold.one()
+        assert repeated.outcome is Outcome.DONE
         assert set(contents(database)["event"]) == {114, 119, 10_001, 10_002, 10_003}
         counts = [entry.counts for entry in cold.keeper.audit(kind="archive")]
         assert sum(one["event"] for one in counts) == ROWS + 1 - 1 - 2  # One came, one was deleted, two stay.

@@ -58,8 +58,8 @@ def test_a_job_that_is_repeated_adds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "report"
     first = writer(path, 2)
     first.commit([first.write(rows(1))])
-    again = writer(path, 2)
-    again.commit([again.write(rows(1))])
+    repeated = writer(path, 2)
+    repeated.commit([repeated.write(rows(1))])
     assert (stored(path), files(path)) == ([1], 1)
     other = writer(path, 2, app="hourly")
     other.commit([other.write(rows(9))])
@@ -118,8 +118,8 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(server: ObjectServer) -> 
             second.commit([message])
         except ArchiveError:
             second.abort([message])  # As Spark does.
-    again = writer(url, 2)
-    again.commit([again.write(rows(2))])
+    repeated = writer(url, 2)
+    repeated.commit([repeated.write(rows(2))])
     assert sorted(row["id"] for row in server.archived(url)) == [1, 2]
 
 

@@ -355,8 +355,8 @@ def test_keys_are_compared_over_all_files_however_many_tasks_share_them(
     other = [f'["{n}"]' for n in range(40, 80)]
     apart = [written(0, 0, first), written(1, 0, other), written(0, 1, first), written(1, 1, other)]
     assert copied_twice(InlineExecutor(), apart) is None
-    again = [*apart[:3], written(2, 1, [*other, '["17"]'])]
-    assert copied_twice(InlineExecutor(), again) == (1, '["17"]')
+    repeated = [*apart[:3], written(2, 1, [*other, '["17"]'])]
+    assert copied_twice(InlineExecutor(), repeated) == (1, '["17"]')
     negative = [written(3, 0, [f'["{-n}"]' for n in range(60)]), written(4, 0, ['["-33"]', f'["{-(2**63)}"]'])]
     assert copied_twice(InlineExecutor(), negative) == (0, '["-33"]')
     if not whole_keys:

@@ -51,8 +51,8 @@ def test_a_second_run_moves_nothing_and_reports_it(database: Database, tmp_path:
     events(database, 10)
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
-        again = cold.one()
-        assert (again.outcome, again.sweeps, again.archived) == (Outcome.DONE, (), {"event": 0})
+        repeated = cold.one()
+        assert (repeated.outcome, repeated.sweeps, repeated.archived) == (Outcome.DONE, (), {"event": 0})
         assert len(cold.cold()) == 10
         assert [entry.rows for entry in cold.keeper.audit(kind="archive")] == [0, 20]  # Newest first.
 

@@ -67,7 +67,7 @@ def test_a_file_that_was_damaged_before_it_was_read_back_stops_everything(
         with cold_keeper(database, tmp_path) as cold:
             cold.one()  # The first sweep is strict in any case.
             database.execute("UPDATE event SET status = 'done' WHERE id = 10002")
-            events_again(database)
+            refill(database)
     ever = {"event": {number for (number,) in database.query("SELECT id FROM event")}}
     with cold_keeper(database, tmp_path) as cold:
         before = cold.cold()
@@ -117,7 +117,7 @@ def test_a_first_sweep_is_proven_by_a_second_reader(
         conserve(cold, ever, done=True)
 
 
-def events_again(database: Database) -> None:
+def refill(database: Database) -> None:
     from archive.cold import insert_events
 
     insert_events(database, range(500, 600))

@@ -39,8 +39,8 @@ def test_chosen_rows_move_back_exactly_and_are_protected_until_their_time(databa
         assert trail(database, "restore") == Counter(done.restored)
         assert [event.restored for event in cold.events if isinstance(event, RowsRestored)] == [done.restored]
         assert len(cold.keeper.holds(limit=1_000)) == 90 + reads
-        again = cold.one()
-        assert (again.outcome, again.archived["event"]) == (Outcome.DONE, 0), "they are protected"
+        repeated = cold.one()
+        assert (repeated.outcome, repeated.archived["event"]) == (Outcome.DONE, 0), "they are protected"
         for hold in cold.keeper.holds(limit=1_000):
             assert hold.id is not None
             cold.keeper.release_hold(hold.id)

@@ -95,8 +95,8 @@ def test_small_files_become_few_and_no_row_changes(database: Database, tmp_path:
         reported = cold.keeper.audit(kind="archive_compact", table="event")
         assert {entry.rows for entry in reported} == {0}
         assert sum(entry.inputs["files"] for entry in reported) == len(parts)
-        [again, _] = cold.keeper.archive.compact()
-        assert (again.files, files(cold)) == (0, files(cold))
+        [repeated, _] = cold.keeper.archive.compact()
+        assert (repeated.files, files(cold)) == (0, files(cold))
         # In order of time, so that readers skip.
         times = [row["at_ms"] for row in cold.archived()]
         assert times == sorted(times)
@@ -145,8 +145,8 @@ def test_a_lost_compaction_whose_files_are_gone_is_given_up(sqlite_database: Sql
         assert repaired.given_up == ("compact 1 of event",)
         assert (set(files(cold)), everything(cold)) == (old, before)
         assert cold.keeper.archive.findings() == []
-        [again] = cold.keeper.archive.compact("event")
-        assert again.outcome is Outcome.DONE, again.message
+        [repeated] = cold.keeper.archive.compact("event")
+        assert repeated.outcome is Outcome.DONE, repeated.message
         assert everything(cold) == before
 
 

@@ -57,8 +57,8 @@ def test_one_command_approves_all_that_waits_and_the_next_sweep_takes_it(wane: W
     assert "inbox.failed  prune  1,204  1,206  99.8%" in done.out
     assert "inbox.failed: 1,204 of 1,206 rows are due (99.8%), and the first sweep of a rule may take 50%" in done.err
     assert "inbox.failed may take 1,204 rows (plan " in done.err
-    again = wane("approve", "--yes", "--json")
-    assert (again.code, again.json["approved"], again.json["rules"][0]["approval"]["approved_by"]) == (
+    repeated = wane("approve", "--yes", "--json")
+    assert (repeated.code, repeated.json["approved"], repeated.json["rules"][0]["approval"]["approved_by"]) == (
         0,
         [],
         "ada [desk]",

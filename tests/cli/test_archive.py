@@ -161,8 +161,8 @@ def test_from_expire_to_tidy(sqlite_database: SqliteDatabase, wane: Wane, folder
     assert (done["outcome"], sum(done["rows"]["event"].values())) == ("done", len(GOING) - 1)
     trail = wane("audit", "list", "--kind", "archive_expire", "--json").json
     assert sum(entry["counts"]["event"] for entry in trail) == len(GOING) - 1
-    again = wane("archive", "expire")
-    assert (again.code, "event" in again.out) == (0, False)
+    repeated = wane("archive", "expire")
+    assert (repeated.code, "event" in repeated.out) == (0, False)
     [rows, _] = wane("archive", "compact", "--json").json
     assert rows["outcome"] == "done"
     assert "event_read" in wane("archive", "compact", "--dry-run", "--files", "50").out

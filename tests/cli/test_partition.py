@@ -42,8 +42,8 @@ def test_from_plan_to_undo(events: PostgresDatabase, wane: Wane) -> None:
     shown = wane("partition", "plan", "event").err
     assert ("it is partitioned" in shown, "recommended" in shown) == (True, False)
     assert "event nothing to do" in wane("partition", "convert", "event", "--accept").err
-    [again, split] = wane("partition", "convert", "event", "--split", "--fast", "--json").json
-    assert (again["did"], split["did"], split["rows"] > 400) == ("nothing", "split", True)
+    [repeated, split] = wane("partition", "convert", "event", "--split", "--fast", "--json").json
+    assert (repeated["did"], split["did"], split["rows"] > 400) == ("nothing", "split", True)
     assert wane("partition", "maintain", "event", "--json").json[0]["did"] == "nothing"
     events.execute(
         "INSERT INTO event (code, created_at) SELECT 'far', now() + g * interval '9 days' FROM generate_series(1, 9) g"

@@ -44,8 +44,8 @@ def test_messages_are_enqueued_listed_and_shown(wane: Wane, ready: Database) -> 
     assert (sent["pool"], sent["message_id"], sent["state"]) == ("retention", "m [1]", "ready")
     assert (sent["target"], sent["data"], sent["work_queue_id"]) == ({"table": "t"}, {"n": [1]}, "q")
     assert "token_hash" not in sent
-    again = wane("queue", "enqueue", "sweep", "--key", "k")
-    assert (again.code, again.out, again.err) == (0, "", "message m [1] is ready\n")
+    repeated = wane("queue", "enqueue", "sweep", "--key", "k")
+    assert (repeated.code, repeated.out, repeated.err) == (0, "", "message m [1] is ready\n")
     late = wane("queue", "enqueue", "late", "--delay", "5m", "--json").json
     assert late["state"] == "delayed"
     listed = wane("queue", "list", "--json").json

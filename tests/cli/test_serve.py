@@ -31,8 +31,8 @@ def test_tokens_are_created_listed_and_revoked(shop: Wane) -> None:
     assert (eve["name"], alice["name"], "token" in alice) == ("eve", "alice", False)
     assert shop("token", "revoke", made["id"]).code == 0
     assert "operator" in shop("token", "list").out
-    again = shop("token", "revoke", made["id"])
-    assert (again.code, "was revoked already" in again.err) == (1, True)
+    repeated = shop("token", "revoke", made["id"])
+    assert (repeated.code, "was revoked already" in repeated.err) == (1, True)
     assert shop("token", "create", "x", "--role", "root").code == 1
 
 

@@ -83,8 +83,8 @@ def test_roles_are_printed_and_applied(wane: Wane, postgres_database: PostgresDa
     assert "enabled = true" in printed.err
     try:
         assert wane("roles", "--apply").code == 0
-        again = wane("roles", "--print")
-        assert (again.out, "every role has what it needs" in again.err) == ("", True)
+        repeated = wane("roles", "--print")
+        assert (repeated.out, "every role has what it needs" in repeated.err) == ("", True)
         reported = wane("roles", "--print", "--json").json
         assert reported["statements"]
         assert all(one["done"] for one in reported["statements"])

@@ -36,7 +36,7 @@ def message(pool: str, key: str = "key") -> dict[str, object]:
     }
 
 
-def test_prefects_own_suite_passes_and_so_does_ours(database: Database, tmp_path: Path) -> None:
+def test_prefects_own_suite_and_wanes_pass(database: Database, tmp_path: Path) -> None:
     migrate(database.url)
     report = tmp_path / "report.xml"
     done = subprocess.run(

@@ -46,7 +46,7 @@ PATIENCE_SECONDS = 900
 """How long a test may take besides its kills at random times: each kill starts a process, and a machine may be busy."""
 STEP_SECONDS = 120
 """How long a process may take to come to its step."""
-AGAIN = 5
+MORE_TRIES = 5
 """How many kills may come before their step was reached, as on a busy machine."""
 
 
@@ -217,7 +217,7 @@ def kill_everywhere(
     *,
     fill: Callable[[range], None],
     balance: Callable[[], None],
-    again: int = 0,
+    more_tries: int = 0,
 ) -> None:
     """Kill one at each of these steps and some at any time, each with new rows.
 
@@ -233,7 +233,7 @@ def kill_everywhere(
         await_silence(database)
         end_leases(database)
         balance()
-        if target not in ("-", *hit) and len(targets) < len(every) + KILLS + again:
+        if target not in ("-", *hit) and len(targets) < len(every) + KILLS + more_tries:
             targets.append(target)
     missed = set(every) - set(hit)
     assert not missed, f"never hit: {missed}; hit: {dict(hit)}"
@@ -247,7 +247,12 @@ def kill_while_it_works(launcher: Launcher, books: Books, every: list[str], jour
     try:
         with books.application.working():
             kill_everywhere(
-                database, launcher, every, fill=books.fill, balance=lambda: books.balance(done=False), again=AGAIN
+                database,
+                launcher,
+                every,
+                fill=books.fill,
+                balance=lambda: books.balance(done=False),
+                more_tries=MORE_TRIES,
             )
         # Not before the application is at rest: what it changed under the last sweep's eyes would stay hot.
         launcher.finish(SEED)
@@ -330,8 +335,8 @@ def test_a_driver_with_a_real_spark_survives_kills(sqlite_database: SqliteDataba
                 break
         driver.kill()
     end_leases(database)
-    again = subprocess.run([*command, "--json", "--fast"], capture_output=True, text=True, timeout=100, check=False)
-    done = json.loads(again.stdout)["rules"][0]
+    finished = subprocess.run([*command, "--json", "--fast"], capture_output=True, text=True, timeout=100, check=False)
+    done = json.loads(finished.stdout)["rules"][0]
     assert done["outcome"] == "done", done
     assert sorted(row["id"] for row in archived(tmp_path / "cold" / "event")) == list(range(1, 151))
     assert [row for (row,) in database.query("SELECT id FROM event ORDER BY id")] == STAYING

@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, STAYING, archived
-from crash.test_archive_kills import AGAIN, KILLS, PATIENCE_SECONDS, SEED, Launcher, begin, kill_everywhere
+from crash.test_archive_kills import KILLS, MORE_TRIES, PATIENCE_SECONDS, SEED, Launcher, begin, kill_everywhere
 from servers import Database, PostgresDatabase, SqliteDatabase
 
 pytestmark = pytest.mark.crash
@@ -119,7 +119,7 @@ def kill_and_check(database: Database, folder: Path, every: list[str]) -> None:
             DIRECTED if KILLS else every,
             fill=lambda ids: books.fill(ids[:ROWS]),
             balance=lambda: books.balance(done=False),
-            again=AGAIN,
+            more_tries=MORE_TRIES,
         )
         launcher.finish(SEED)
         books.balance(done=True)

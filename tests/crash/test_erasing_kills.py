@@ -14,7 +14,7 @@ import pytest
 
 from archive.cold import CONTRACT, STAYING, archived, insert_events
 from crash.erasing_launcher import DELETED
-from crash.test_archive_kills import AGAIN, PATIENCE_SECONDS, SEED, Launcher, begin
+from crash.test_archive_kills import MORE_TRIES, PATIENCE_SECONDS, SEED, Launcher, begin
 from servers import SqliteDatabase
 
 pytestmark = pytest.mark.crash
@@ -56,7 +56,7 @@ def test_erasing_survives_kills_and_leaves_nothing_of_deleted_rows(
     ever: set[int] = set()
     tries, hit = 0, set[str]()
     try:
-        while set(steps) - hit and tries < len(steps) + AGAIN:
+        while set(steps) - hit and tries < len(steps) + MORE_TRIES:
             ids = range(101 + tries * 20, 101 + tries * 20 + ROWS)
             insert_events(sqlite_database, ids)
             ever |= {n for n in ids if n % DELETED}

@@ -131,8 +131,8 @@ def test_a_connection_that_drops_in_the_middle_of_a_batch_undoes_the_batch(
     postgres_database.execute("INSERT INTO notes SELECT id, id FROM jobs")
     with enabled_keeper(postgres_database, tmp_path, FOLLOWED) as keeper:
         assert sweeper(keeper, pace=SMALL).sweep().rules[0].outcome is Outcome.DONE
-        fill_again = [(n, "done", OLD_MS + n) for n in range(1_001, 1_201)]
-        postgres_database.executemany("INSERT INTO jobs (id, status, done_at) VALUES (?, ?, ?)", fill_again)
+        refilled = [(n, "done", OLD_MS + n) for n in range(1_001, 1_201)]
+        postgres_database.executemany("INSERT INTO jobs (id, status, done_at) VALUES (?, ?, ?)", refilled)
         method = "change" if before == "DELETE FROM" else "execute"
         pause = Paused(monkeypatch, PostgresTransaction, method, before)
         sweeping = Background(lambda: sweeper(keeper, pace=SMALL).sweep())
@@ -143,7 +143,7 @@ def test_a_connection_that_drops_in_the_middle_of_a_batch_undoes_the_batch(
         assert swept.outcome is Outcome.FAILED
         assert "terminating connection" in swept.message or "closed" in swept.message
         assert "connects again" in swept.message
-        assert ids(postgres_database) == [n for n, _, _ in fill_again]
+        assert ids(postgres_database) == [n for n, _, _ in refilled]
         assert audited(keeper) == 200, "the same keeper reads its trail over a new connection"
         [swept] = sweeper(keeper, pace=SMALL).sweep().rules
         assert swept.outcome is Outcome.DONE

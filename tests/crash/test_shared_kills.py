@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from archive.cold import STAYING, archived, insert_events
 from archive.fleet import Ships, ships
 from archive.test_shared import SHARED
-from crash.test_archive_kills import AGAIN, PATIENCE_SECONDS, SEED, Launcher, end_leases
+from crash.test_archive_kills import MORE_TRIES, PATIENCE_SECONDS, SEED, Launcher, end_leases
 from crash.test_kills import await_silence
 from servers import Database, PostgresDatabase, SqliteDatabase
 
@@ -71,7 +71,7 @@ def kill_and_check(database: Database, folder: Path, steps: list[str]) -> None:
         books = Books(fleet)
         tries, hit = 0, set[str]()
         try:
-            while set(steps) - hit and tries < len(steps) + AGAIN:
+            while set(steps) - hit and tries < len(steps) + MORE_TRIES:
                 books.fill(1 + tries * 10)
                 target = next(step for step in steps if step not in hit)
                 hit.add(launcher.kill_at(SEED + tries, target))

@@ -630,7 +630,7 @@ def test_triggers_on_other_events_disabled_ones_and_those_of_foreign_keys_are_no
     assert [table.delete_triggers for table in schema.tables] == [(), ()]
 
 
-def test_a_trigger_of_a_partitioned_table_is_reported_there_and_not_again_at_its_partitions(
+def test_a_trigger_of_a_partitioned_table_is_reported_there_and_not_at_its_partitions(
     postgres_database: PostgresDatabase,
 ) -> None:
     schema = seen(

@@ -89,8 +89,8 @@ def test_a_closed_exporter_frees_its_port_and_its_thread(metrics: Metrics) -> No
     await_true(lambda: threading.active_count() <= before, "its threads have ended")
     with pytest.raises(httpx.ConnectError):
         httpx.get(exporter.url)
-    with metrics.serve(exporter.port) as again:
-        assert httpx.get(again.url).status_code == 200
+    with metrics.serve(exporter.port) as repeated:
+        assert httpx.get(repeated.url).status_code == 200
 
 
 def test_a_client_that_sends_no_request_blocks_no_other(exporter: Exporter) -> None:

@@ -344,7 +344,7 @@ def test_a_table_without_permission_makes_no_other_unreadable(sqlite_database: S
     assert values[UNREAD_RULES] == [((), 1)]
 
 
-def test_watching_again_or_closing_leaves_the_counters(database: Database) -> None:
+def test_a_second_watch_or_closing_leaves_the_counters(database: Database) -> None:
     metrics = Metrics(Contract(None, ()))
     with open_store(resolve_url(database.url)) as store:
         metrics.watch(store.clone)

@@ -293,9 +293,9 @@ def test_ranges_of_any_kind_leave_by_their_ends(postgres_database: PostgresDatab
         assert count(database, "nested_old_open") == 4
         hasten(database)
         for name, gone in expected.items():
-            again = {"caught": {"caught_0"}, "nested": {"nested_old"}}.get(name, set())
+            repeated = {"caught": {"caught_0"}, "nested": {"nested_old"}}.get(name, set())
             done = keeper.partition.retire(name, pace=FAST)
-            assert {one.partition for one in done if one.outcome == "dropped"} == gone - again
+            assert {one.partition for one in done if one.outcome == "dropped"} == gone - repeated
         assert count(database, "nested") == 0
         assert count(database, "caught_rest") == 1, "the DEFAULT partition is never retired"
 

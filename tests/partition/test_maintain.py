@@ -57,7 +57,9 @@ def test_months_are_made_ahead_with_everything_they_need(postgres_database: Post
     assert postgres_database.query(shape, (new,)) == postgres_database.query(shape, (old,))
 
 
-def test_rows_beyond_every_month_are_caught_and_get_theirs(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_rows_beyond_every_month_are_caught_and_get_a_month(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
     postgres_database.script(RICH)
     where = "SELECT tableoid::regclass::text FROM event WHERE code = ?"
     with keeping(postgres_database, tmp_path) as keeper:

@@ -250,12 +250,12 @@ def test_a_quarantined_partition_can_be_put_back_as_it_was(
         with pytest.raises(PartitionError, match="is in quarantine"):
             keeper.partition.reattach("event", PAST)
         assert len(keeper.audit(kind="reattach")) == len(gone)
-        again = keeper.partition.retire("event")
-        assert {one.outcome for one in again} == {"quarantined"}
-        assert sum(one.counts["event"] for one in again) == 100 * len(gone)
+        repeated = keeper.partition.retire("event")
+        assert {one.outcome for one in repeated} == {"quarantined"}
+        assert sum(one.counts["event"] for one in repeated) == 100 * len(gone)
 
 
-def test_what_is_put_back_in_any_order_can_leave_and_come_back_again(
+def test_partitions_put_back_in_any_order_can_leave_and_return(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     """What covers the ranges beside a month that was put back is no month, and is never taken off."""

@@ -559,12 +559,12 @@ def test_a_view_is_not_held_and_names_its_tables(database: Database) -> None:
     jobs(database, (1, "done", ago(30)))
     notes(database)
     database.execute("CREATE VIEW seen AS SELECT job.id FROM job LEFT JOIN note ON note.job_id = job.id")
-    database.execute("CREATE VIEW seen_again AS SELECT id FROM seen")
+    database.execute("CREATE VIEW second_view AS SELECT id FROM seen")
     schema = "main" if database.store == "sqlite" else "public"
     with keeping(database) as opened:
         for key in (None, {"id": 1}):
-            with pytest.raises(WrongArgument, match="seen_again is a view") as raised:
-                opened.keeper.hold("seen_again", key, reason="a test")
+            with pytest.raises(WrongArgument, match="second_view is a view") as raised:
+                opened.keeper.hold("second_view", key, reason="a test")
             assert raised.value.hint in (f"hold {schema}.job, {schema}.note", f"hold {schema}.job")
         assert opened.keeper.holds() == []
 

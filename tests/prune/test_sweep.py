@@ -761,8 +761,8 @@ def test_batches_of_a_sweep_adapt_within_their_bounds(database: Database) -> Non
         assert sizes[:5] == [20, 40, 80, 160, 200]
         assert max(sizes) == 200
         assert all(event.next_batch <= 200 for event in opened.reported(BatchTaken))
-    fill_again = [(n, "done", ago(60)) for n in range(300)]
-    jobs(database, *fill_again, create=False)
+    refilled = [(n, "done", ago(60)) for n in range(300)]
+    jobs(database, *refilled, create=False)
     with keeping(database) as opened:
         hurried = Pace(target_seconds=0.000_000_1, duty=1.0, first_batch=80, least_batch=10, most_batch=200)
         opened.keeper.sweep(pace=hurried)

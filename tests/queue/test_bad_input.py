@@ -208,7 +208,7 @@ def test_a_read_only_store_reads_and_refuses_the_rest(database: Database, store:
     assert writer.messages() == [sent]
 
 
-def test_a_closed_store_is_an_error_of_ours(database: Database, store: Store) -> None:
+def test_a_closed_store_raises_a_wane_error(database: Database, store: Store) -> None:
     with opened(database) as other:
         queue = Queue(other, "pool")
     for call in (

@@ -47,9 +47,13 @@ def test_a_requeued_letter_is_delivered_as_if_it_were_new_and_wakes(queue: Queue
     assert queue.requeue(made.message_id).accepted
     assert queue.read_wakeup_sequence() == sequence + 1
     assert queue.read_dead_letter(made.message_id) is None
-    again = taken(queue)
-    assert (again.message_id, again.message.deliveries) == (made.message_id, 1)
-    assert (again.message.reason, again.message.release_reason, again.message.finished_at) == (None, None, None)
+    repeated = taken(queue)
+    assert (repeated.message_id, repeated.message.deliveries) == (made.message_id, 1)
+    assert (repeated.message.reason, repeated.message.release_reason, repeated.message.finished_at) == (
+        None,
+        None,
+        None,
+    )
     assert taken(queue).message_id == younger.message_id
 
 

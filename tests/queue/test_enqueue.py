@@ -27,8 +27,8 @@ def test_a_repeat_gives_back_the_message_in_every_state_and_wakes_only_for_a_rea
             lambda name: queue.enqueue("other", message_id=f"new {name}", key=name),
             lambda name: queue.enqueue_many([Draft("other", key=name)])[0],
         )
-        for again in repeats:
-            found = again(made.message_id)
+        for repeated in repeats:
+            found = repeated(made.message_id)
             assert found.message_id == made.message_id
             assert found.state.value == {"overdue": "reserved", "resolved": "dead"}.get(state, state)
             assert found.data == ({} if state == "delayed" else {"n": 1})
@@ -101,7 +101,7 @@ def test_a_done_message_is_remembered_by_its_key_and_its_id(
     store: Store, clock: Clock, remember: timedelta | None
 ) -> None:
     queue = Queue(store, "pool", clock=clock, policy=RetryPolicy(remember=remember))
-    for again in ({"key": "k"}, {"message_id": "m", "key": "k"}, {"message_id": "m", "key": "other"}):
+    for repeated in ({"key": "k"}, {"message_id": "m", "key": "k"}, {"message_id": "m", "key": "other"}):
         first = queue.enqueue("sweep", message_id="m", key="k")
         token = taken(queue).token
         if remember != timedelta(0):
@@ -115,7 +115,7 @@ def test_a_done_message_is_remembered_by_its_key_and_its_id(
             clock.advance(minutes=59, seconds=59)
             assert queue.enqueue("sweep", key="k").seq == first.seq
             clock.advance(seconds=1)
-        second = queue.enqueue("sweep", **again)  # type: ignore[arg-type]
+        second = queue.enqueue("sweep", **repeated)  # type: ignore[arg-type]
         assert (second.state, second.deliveries) == (MessageState.READY, 0)
         assert second.created_at == clock.now
         queue.ack(second.message_id, taken(queue).token)

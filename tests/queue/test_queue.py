@@ -62,9 +62,9 @@ def test_release_and_expiry_end_in_the_dead_letters(queue: Queue, clock: Clock) 
     assert [one.message.message_id for one in queue.dead_letters()] == [sent.message_id]
     assert queue.requeue(sent.message_id).accepted
     assert queue.requeue(sent.message_id).answer is Answer.NOT_FOUND
-    again = queue.reserve()
-    assert again is not None
-    assert again.message.deliveries == 1
+    repeated = queue.reserve()
+    assert repeated is not None
+    assert repeated.message.deliveries == 1
 
 
 def test_backoff_delays_and_reserving_returns_what_is_due(store: Store, clock: Clock) -> None:

@@ -174,9 +174,9 @@ def test_a_release_and_a_requeue_of_one_letter_come_one_after_the_other(
             pause.go_on.set()
             assert releasing.result().answer is Answer.DEAD_LETTERED
             assert requeuing.result().accepted
-        again = queue.read_message(sent.message_id)
-        assert again is not None
-        assert (again.state, again.deliveries) == (MessageState.READY, 0)
+        repeated = queue.read_message(sent.message_id)
+        assert repeated is not None
+        assert (repeated.state, repeated.deliveries) == (MessageState.READY, 0)
         assert queue.release(sent.message_id, token, "no").answer is Answer.NOT_CURRENT
 
 

@@ -331,9 +331,9 @@ def test_finished_work_is_not_resurrected_by_forgetting_its_row(database: Databa
         world.sweep()
         assert world.all("SELECT task_id FROM work_claims") == []
         assert isinstance(claims.claim("task", "two", timedelta(hours=1)), Denial)
-        again = world.keeper.claims(reclaim=Reclaim.always()).claim("task", "two", timedelta(hours=1))
-        assert isinstance(again, Claim)
-        assert again.fence > first.fence
+        repeated = world.keeper.claims(reclaim=Reclaim.always()).claim("task", "two", timedelta(hours=1))
+        assert isinstance(repeated, Claim)
+        assert repeated.fence > first.fence
 
 
 def test_a_claim_whose_holder_died_is_taken_over_and_never_forgotten(database: Database, tmp_path: Path) -> None:
@@ -381,12 +381,12 @@ def test_what_an_operator_may_still_replay_stays_whole(database: Database, tmp_p
         assert world.all("SELECT count(*) FROM knocker_deliveries") == [4]
         assert [one for one in world.keeper.check_live() if one.code != "overdue"] == []
         # A forgotten event that is sent again is accepted; one that repeats a waiting one is recognised.
-        again = (
+        repeated = (
             "INSERT INTO knocker_events (endpoint_id, dedupe_key, headers_json, body, received_at) VALUES (1, ?, '{}', ?, 1)"
             " ON CONFLICT DO NOTHING"
         )
-        assert world.database.execute(again, ("d3", b"")) == 1
-        assert world.database.execute(again, ("d5", b"")) == 0
+        assert world.database.execute(repeated, ("d3", b"")) == 1
+        assert world.database.execute(repeated, ("d5", b"")) == 0
 
 
 # --- The substrate ------------------------------------------------------------------------------------------------

@@ -378,16 +378,16 @@ def test_the_reader_sees_the_pressure_of_tables_that_it_may_not_read(fresh: Worl
                 connection.execute("SELECT * FROM wane.sql_pressure()")
 
 
-def test_installing_functions_again_keeps_what_the_roles_were_given(fresh: World) -> None:
+def test_reinstalling_functions_keeps_what_the_roles_were_given(fresh: World) -> None:
     fresh.database.script("DROP VIEW v_queue_retention_pressure")
     changed = replace(fresh.contract, health=replace(fresh.contract.health, counted_rows=5))
     with Keeper(fresh.contract, open_store(resolve_url(fresh.database.url))) as keeper:
         install(keeper)
         keeper.apply_roles()
         for contract in (fresh.contract, changed):
-            again = Keeper(contract, keeper.store)
-            install(again)
-            assert again.roles().missing == ()
+            repeated = Keeper(contract, keeper.store)
+            install(repeated)
+            assert repeated.roles().missing == ()
         fresh.database.script(sql_surface(keeper).text)
         assert keeper.roles().missing == ()
     with psycopg.connect(fresh.url("reader")) as connection:

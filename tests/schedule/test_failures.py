@@ -69,7 +69,7 @@ def failures(one: World) -> int:
     return len(one.reported(TickFailed)) + len(one.reported(WorkFailed))
 
 
-def sweeps_again(one: World, database: PostgresDatabase | SqliteDatabase, number: int) -> None:
+def await_sweep(one: World, database: PostgresDatabase | SqliteDatabase, number: int) -> None:
     """A row that becomes due leaves: schedulers and workers are at work."""
     insert(database, "job", "id, state, at_ms", (1_000_000 + number, "done", ago(30)))
     await_true(lambda: database.query("SELECT count(*) FROM job WHERE state = 'done'") == [(0,)], "it sweeps")
@@ -81,7 +81,7 @@ def test_a_sqlite_file_that_is_replaced_is_reported_of_and_swept(sqlite_database
     contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
     path = sqlite_database.path
     with world(sqlite_database, contract) as one, running(one):
-        sweeps_again(one, sqlite_database, 0)
+        await_sweep(one, sqlite_database, 0)
         before = failures(one)
         sqlite_database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         sqlite_database.close()
@@ -90,7 +90,7 @@ def test_a_sqlite_file_that_is_replaced_is_reported_of_and_swept(sqlite_database
         for end in ("-wal", "-shm"):
             path.with_name(path.name + end).unlink()
         restored = SqliteDatabase(path)
-        sweeps_again(one, restored, 1)
+        await_sweep(one, restored, 1)
         assert failures(one) > before
         reported = [event.error for event in one.reported(TickFailed)] + [
             event.error for event in one.reported(WorkFailed)
@@ -104,7 +104,7 @@ def test_an_outage_is_reported_once_when_it_begins_and_once_when_it_is_over(sqli
     contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
     path = sqlite_database.path
     with world(sqlite_database, contract) as one, running(one, workers=3):
-        sweeps_again(one, sqlite_database, 0)
+        await_sweep(one, sqlite_database, 0)
         sqlite_database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         sqlite_database.close()
         path.rename(path.with_name("away"))
@@ -125,13 +125,13 @@ def test_killed_backends_are_replaced(postgres_database: PostgresDatabase) -> No
     contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
     with world(postgres_database, contract) as one, running(one, workers=2):
         for number in range(3):
-            sweeps_again(one, postgres_database, number)
+            await_sweep(one, postgres_database, number)
             killed = postgres_database.query(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE application_name = 'wane' AND datname = current_database()"
             )
             assert killed
-        sweeps_again(one, postgres_database, 9)
+        await_sweep(one, postgres_database, 9)
         assert one.keeper.status().alive
     assert postgres_database.query("SELECT count(*) FROM wane.heartbeat") == [(0,)]
 
@@ -300,9 +300,9 @@ def test_a_runner_survives_half_open_connections(
     with proxied(postgres_database) as (proxy, url):
         database = PostgresDatabase(url)
         with world(database, contract) as one, running(one):
-            sweeps_again(one, postgres_database, 1)
+            await_sweep(one, postgres_database, 1)
             assert proxy.fall_silent() >= 3
-            sweeps_again(one, postgres_database, 2)
+            await_sweep(one, postgres_database, 2)
             assert any(
                 "no response from the server" in event.error
                 for event in one.reported(TickFailed) + one.reported(WorkFailed)
@@ -323,10 +323,10 @@ def test_a_window_is_not_locked_for_ever_by_a_connection_that_fell_silent(
     with proxied(postgres_database) as (proxy, url):
         database = PostgresDatabase(url)
         with world(database, contract) as one, running(one):
-            sweeps_again(one, postgres_database, 1)
+            await_sweep(one, postgres_database, 1)
             proxy.fall_silent_after(b"scheduler = $1 FOR UPDATE")
             await_true(lambda: proxy.is_silent, "it locks the row")
-            sweeps_again(one, postgres_database, 2)
+            await_sweep(one, postgres_database, 2)
             one.store.close()
         database.close()
 
@@ -342,7 +342,7 @@ def test_a_backend_that_is_stopped_is_given_up_too(
     contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99)
     stopped: list[int] = []
     with world(postgres_database, contract) as one, running(one):
-        sweeps_again(one, postgres_database, 1)
+        await_sweep(one, postgres_database, 1)
         mine = one.store._connection.info.backend_pid  # type: ignore[attr-defined]
         others = (
             "SELECT pid, state FROM pg_stat_activity WHERE application_name = 'wane' AND datname = current_database()"
@@ -359,7 +359,7 @@ def test_a_backend_that_is_stopped_is_given_up_too(
                 if {state for pid, state in postgres_database.query(others, (mine,)) if pid in stopped} == {"idle"}:
                     break
                 send(stopped, signal.SIGCONT, tmp_path)
-            sweeps_again(one, postgres_database, 2)
+            await_sweep(one, postgres_database, 2)
         finally:
             send(stopped, signal.SIGCONT, tmp_path)
     assert failures(one) > 0
@@ -384,11 +384,11 @@ def test_a_locked_sqlite_database_is_reported_and_waited_for(
     create_jobs(sqlite_database, 5)
     contract = contract_of(schedulers=SECOND, lease=timedelta(seconds=2), attempts=99, backoff=timedelta(seconds=1))
     with world(sqlite_database, contract) as one, running(one):
-        sweeps_again(one, sqlite_database, 1)
+        await_sweep(one, sqlite_database, 1)
         application = sqlite_database.connect()
         application.execute("BEGIN IMMEDIATE")
         application.execute("UPDATE job SET at_ms = at_ms")
         await_true(lambda: failures(one) > 0, "it reports that the database is locked")
         application.execute("COMMIT")
-        sweeps_again(one, sqlite_database, 2)
+        await_sweep(one, sqlite_database, 2)
         assert any("locked" in event.error for event in one.reported(TickFailed) + one.reported(WorkFailed))

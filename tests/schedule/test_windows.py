@@ -50,9 +50,9 @@ def test_a_new_scheduler_is_due_at_once_and_then_once_per_window(database: Datab
         assert first.enqueued == ("retention_sweep_job",)
         finish(one)
         for _ in range(3):
-            again = one.tick()
-            assert again is not None
-            assert (again.window, again.enqueued, again.next_at) == (None, (), NOON + EVERY)
+            repeated = one.tick()
+            assert repeated is not None
+            assert (repeated.window, repeated.enqueued, repeated.next_at) == (None, (), NOON + EVERY)
         clock.now = NOON + EVERY - timedelta(microseconds=1)
         assert one.opened() is None
         clock.now = NOON + EVERY

@@ -130,8 +130,8 @@ def test_other_languages_use_the_queue(console: Shop) -> None:
     assert queue("renew", **held)["answer"] == "accepted"
     assert queue("give-back", **held, reason="busy")["answer"] == "accepted"
     assert queue("acknowledge", **held)["answer"] != "accepted"
-    again = queue("reserve")
-    assert queue("acknowledge", message_id="m1", reservation=again["reservation"])["answer"] == "accepted"
+    repeated = queue("reserve")
+    assert queue("acknowledge", message_id="m1", reservation=repeated["reservation"])["answer"] == "accepted"
     assert queue("reserve") == {"message": None, "reservation": None, "lease_expires_at": None}
     assert post(console, "operator", "/queue/enqueue", pool="mail", kind="x", data=[1]).status_code == 400
 

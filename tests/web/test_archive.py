@@ -243,14 +243,14 @@ def test_a_restore_takes_no_more_than_its_plan_showed(archived: Shelf) -> None:
     plan = archived.ended(archived.post("/plan-restore", table="event", month=month).json()["job"])
     insert_events(archived.cold.database, range(2_000, 2_003))  # At the time of the oldest rows.
     archived.cold.run()
-    again = archived.ended(archived.post("/plan-restore", table="event", month=month).json()["job"])
-    assert again["result"]["chosen"]["event"] > plan["result"]["chosen"]["event"] > 0
+    repeated = archived.ended(archived.post("/plan-restore", table="event", month=month).json()["job"])
+    assert repeated["result"]["chosen"]["event"] > plan["result"]["chosen"]["event"] > 0
     job = archived.post("/restore", table="event", plan=plan["id"], confirm="event").json()["job"]
     refused = archived.ended(job)
     assert (refused["state"], refused["problem"]["code"]) == ("failed", "PlanError")
     assert archived.cold.hot() == [10_001, 10_002, 10_003]
-    done = archived.ended(archived.post("/restore", table="event", plan=again["id"], confirm="event").json()["job"])
-    assert done["result"]["restored"] == again["result"]["chosen"]
+    done = archived.ended(archived.post("/restore", table="event", plan=repeated["id"], confirm="event").json()["job"])
+    assert done["result"]["restored"] == repeated["result"]["chosen"]
 
 
 def test_a_restore_needs_a_fresh_plan_of_its_table_that_is_done(

@@ -27,7 +27,7 @@ def webhooks(database: Database) -> Iterator[WebhookRetention]:
         yield opened
 
 
-def test_events_leave_with_everything_of_theirs(webhooks: WebhookRetention, database: Database) -> None:
+def test_events_leave_with_their_rows_in_other_tables(webhooks: WebhookRetention, database: Database) -> None:
     event(database, 1, "handled", T - 10, attempts=3, deliveries=2, jobs=["knocker.events"])
     event(database, 2, "ignored", T - 9, attempts=1, deliveries=1)
     event(database, 3, "handled", T, attempts=1, deliveries=1, jobs=["knocker.events"])

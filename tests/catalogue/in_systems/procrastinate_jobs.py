@@ -69,8 +69,8 @@ async def clean(app: App) -> None:
 async def use(app: App) -> None:
     job = await app.tasks["work"].defer_async(number=1)
     tick = app.configure_task("tick", task_kwargs={"timestamp": DEFERS[-1], "number": 0}).job
-    again = await app.job_manager.defer_periodic_job(job=tick, periodic_id="often", defer_timestamp=DEFERS[-1])
-    assert again is None, "the periodic task was deferred for that time before the sweep"
+    repeated = await app.job_manager.defer_periodic_job(job=tick, periodic_id="often", defer_timestamp=DEFERS[-1])
+    assert repeated is None, "the periodic task was deferred for that time before the sweep"
     await app.run_worker_async(wait=False, install_signal_handlers=False)
     assert await app.job_manager.get_job_status_async(job) is Status.SUCCEEDED
 
