@@ -55,7 +55,7 @@ def bound(store: Store, cast: dict[str, str] | None = None) -> ArchiveRows:
     settings = ArchiveTable(name, timedelta(days=9999), tuple((cast or {}).items()))
     selection, findings = bind_rule(Contract(None, (table,)), table, rule, store.reflect(), store.types)
     assert selection is not None, findings
-    return bind_archive(rows_of(store), archive_dialect(store), selection, settings)
+    return bind_archive(rows_of(store), archive_dialect(store), selection, [settings])
 
 
 def copied(

@@ -30,7 +30,7 @@ def test_counts_and_sums_of_keys_read_the_index_only(database: Database, tmp_pat
         contract = cold.keeper.contract
         [table] = contract.tables
         selection = Bindings(store, contract).selection(table, table.rules[0])
-        rows = bind_archive(rows_of(store), archive_dialect(store), selection, ArchiveTable(table.name, FOREVER))
+        rows = bind_archive(rows_of(store), archive_dialect(store), selection, [ArchiveTable(table.name, FOREVER)])
         now = datetime.now(UTC)
         pieces, _ = cut(store, rows, now, range_rows=60, sweep_rows=100)
         within = bounds(rows, pieces[0 if piece == "first" else 1], store, now)

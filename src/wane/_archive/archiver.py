@@ -100,10 +100,9 @@ class Archiver:
     def bind(self, table: Table, rule: Rule) -> ArchiveRows:
         """Bind what the archive does with the rows of a rule to the live table."""
         store, contract = self.context.store, self.context.contract
-        settings = next(one for one in contract.archive if one.table == table.name)
         file = "" if contract.path is None else str(contract.path)
         return bind_archive(
-            rows_of(store), archive_dialect(store), self.bindings.selection(table, rule), settings, file
+            rows_of(store), archive_dialect(store), self.bindings.selection(table, rule), contract.archive, file
         )
 
     def _waits(self, table: Table, rule: Rule, now: datetime) -> str:

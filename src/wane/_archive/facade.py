@@ -155,8 +155,7 @@ class Archive:
                 due = count_due(self._store, bindings.selection(table, rule), now, READ_SECONDS)
             except TimedOut:
                 due = None
-            entry = next(one for one in self._contract.archive if one.table == table.name)
-            way = None if entry.transform is None else entry.transform.described()
+            way = self._contract.described_transform(str(table.name), rule)
             found.append(DueRule(str(table.name), rule.name, due, self._unfinished(table), way))
         return found
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from wane._contract.model import FOLLOWING
 from wane._db.transaction import Transaction
 from wane._journal import JSON, Entries, JournalTable
 from wane._leases import Lease, Leases
@@ -57,7 +58,7 @@ class Journaled:
     absent: int
     audit_id: int | None
     transform: Any
-    """What happened to columns of the table's rows on the way; None: nothing."""
+    """What happened to columns of its rows on the way (`Contract.described_transform`); None: nothing."""
     changes: Any
     """How columns changed since the sweep before (`ColumnChange.written`); None if they did not."""
 
@@ -268,7 +269,7 @@ class Journal:
             parts=list(parts),
             archived={},
             evicted={},
-            transform=transform,
+            **({"transform": transform} if transform else {}),
             **({"changes": list(changes)} if changes else {}),
         )
         for number, bounds in enumerate(ranges):
@@ -328,10 +329,17 @@ class Journal:
         [piece] = self._ranges.change({"sweep_id": sweep, "number": number}, evictor=evictor)
         return piece
 
-    def transformed(self, table: str) -> dict[int, dict[str, Any]]:
-        """Return what happened to the rows of a table on the way, by sweep, of those that did not copy them as they
-        were."""
-        return {one.id: one.transform for one in self._sweeps.find(table_name=table) if one.transform}
+    def transformed(self, tables: Iterable[str]) -> dict[str, dict[int, dict[str, Any]]]:
+        """Return what happened to rows of tables on the way, by table and sweep, of sweeps that did not copy them as
+        they were: those of the tables, and of tables that they follow."""
+        found: dict[str, dict[int, dict[str, Any]]] = {table: {} for table in tables}
+        for sweep in self._sweeps.find(known=["transform"]):
+            described = dict(sweep.transform or {})
+            following = described.pop(FOLLOWING, {})
+            for table, one in {**following, sweep.table: described}.items():
+                if one and table in found:
+                    found[table][sweep.id] = one
+        return found
 
     def find(self, number: int) -> Journaled | None:
         """Return a sweep; None if there is none of that number."""

@@ -37,9 +37,8 @@ class ArchivePlanning:
         within `seconds`, so that the statement can be explained; without them it is shown as `…`.
         """
         walked = rows_of(self.store)
-        [settings] = [one for one in self.contract.archive if one.table == selection.name]
         try:
-            archive = bind_archive(walked, archive_dialect(self.store), selection, settings)
+            archive = bind_archive(walked, archive_dialect(self.store), selection, self.contract.archive)
         except BindError:
             return []
         shown, when = Preview(walked, selection, now, limit), ""

@@ -76,10 +76,9 @@ def cover(store: Store, contract: Contract, *, strict: bool = False, seconds: fl
 
 def _unarchivable(store: Store, contract: Contract, selection: Selection) -> Sequence[Finding]:
     """Report what the archive cannot store of a rule's rows."""
-    settings = next(one for one in contract.archive if one.table == selection.name)
     file = "" if contract.path is None else str(contract.path)
     try:
-        bound = bind_archive(rows_of(store), archive_dialect(store), selection, settings, file)
+        bound = bind_archive(rows_of(store), archive_dialect(store), selection, contract.archive, file)
     except BindError as problem:
         return [contract.located(one) for one in problem.findings]
     return [contract.located(one) for one in _misprojected(contract, bound, file)] if bound.is_projected else ()

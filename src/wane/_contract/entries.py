@@ -741,7 +741,10 @@ class TransformEntry(Entry):
 class ArchiveTableEntry(Entry):
     """How long the archive keeps a table's rows."""
 
-    keep: Keep = Field(description="How long the archive keeps the table's rows.")
+    keep: Keep | None = Field(
+        default=None,
+        description="How long the archive keeps the table's rows; required unless they only leave as followers.",
+    )
     tier: Literal["lake", "database"] = Field(
         default="lake", description="Where its rows go: the archive at `url`, or another schema of the same database."
     )
@@ -775,6 +778,8 @@ class ArchiveTableEntry(Entry):
     def _waits_for_something(self) -> Self:
         if "longest_wait" in self.model_fields_set and self.least_rows == 1:
             raise Refused("`longest_wait` without `least_rows`: no row waits", "add `least_rows`, or remove it")
+        if self.keep is None and self.tier == "database":
+            raise Refused("`keep` is missing", 'add `keep = "forever"` or a duration')
         if self.least_rows > 1 and self.tier == "database":
             raise Refused("rows do not wait where they stay in the database", "remove `least_rows`")
         if self.transform is not None:

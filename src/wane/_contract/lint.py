@@ -15,6 +15,7 @@ from wane._contract.duration import Forever, format_duration
 from wane._contract.mistakes import Mistakes
 from wane._contract.model import (
     Age,
+    ArchiveTable,
     Cap,
     Contract,
     ExcuseKind,
@@ -82,6 +83,7 @@ class _Lint:
         self._strays()
         self._ambiguous()
         self._archive_url()
+        self._transformed_followers()
         self._passwords()
 
     def _partitions(self, *, complete: bool) -> None:
@@ -358,14 +360,54 @@ class _Lint:
             if name not in self.ruled and (name in self.excused or not self.origins.has("table", name)):
                 fix = did_you_mean(name, self.ruled) or "add rules for it, or remove the floor"
                 self.origins.of("floor", name).error(["floor", name], "stray", f"no rules for {name}", fix)
-        for name in self.archived:
-            table = self.ruled.get(name)
-            if table is None and self.origins.has("table", name):
+        for archived in self.contract.archive:
+            table = self.ruled.get(archived.table)
+            if table is None and self.origins.has("table", archived.table):
                 continue
             if table is None or not any(isinstance(rule.action, ToArchive | ToColdTier) for rule in table.rules):
-                self.origins.of("archive", name).error(
-                    ["archive", name], "stray", f"no rule archives {name}", 'add a rule with `then = "archive"`'
+                self._archived_with_others(archived)
+
+    def _archived_with_others(self, archived: ArchiveTable) -> None:
+        """Report an archive section of a table that no rule archives, or what it declares in vain if its rows follow
+        others to the archive."""
+        name = archived.table
+        mistakes, path = self.origins.of("archive", name), ["archive", name]
+        if not any(
+            isinstance(rule.action, ToArchive) and follower.reference.table == name
+            for _, rule, follower in self.contract.followers()
+        ):
+            mistakes.error(path, "stray", f"no rule archives {name}", 'add a rule with `then = "archive"`')
+            return
+        declared = {
+            "keep": archived.keep is not None,
+            "least_rows": archived.least_rows > 1,
+            "absent": archived.erases_absent,
+        }
+        for key in (one for one, is_declared in declared.items() if is_declared):
+            message = f"no rule archives {name}: its rows leave and expire with those that they follow"
+            mistakes.error([*path, key], "stray", message, f'remove `{key}`, or add a rule with `then = "archive"`')
+
+    def _transformed_followers(self) -> None:
+        """Report transformations of tables whose rows follow others to where they cannot be applied."""
+        transforms = {one.table: one.transform for one in self.contract.archive if one.transform is not None}
+        for table, rule, follower in self.contract.followers():
+            name = follower.reference.table
+            transform = transforms.get(name)
+            if transform is None:
+                continue
+            if isinstance(rule.action, ToColdTier):
+                message = f"rows of {name} move inside the database with rows of {table.name}, as they are"
+                fix = f"remove {name} from `with` of {table.name}.{rule.name}, or archive {table.name} to `url`"
+            elif isinstance(rule.action, ToArchive) and transform.select:
+                message = (
+                    f"rows of {name} follow rows of {table.name} to the archive, and `select` is for rows of a rule"
                 )
+                fix = f"use `drop`, `hash` and `mask`, or remove {name} from `with` of {table.name}.{rule.name}"
+            else:
+                continue
+            self.origins.of("archive", name).error(
+                ["archive", name, "transform"], "untransformed-follower", message, fix
+            )
 
     def _ambiguous(self) -> None:
         """Report a table named both with and without its schema: it could be one table with two sets of promises."""

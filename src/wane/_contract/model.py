@@ -6,7 +6,7 @@ A value of these types has passed all checks that need no database.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from datetime import date, timedelta
 from enum import StrEnum
@@ -442,12 +442,19 @@ class Transform:
         return {what: columns for what, columns in every.items() if columns}
 
 
+FOLLOWING = "with"
+"""The key under which a described transformation has those of followers, by their tables."""
+
+
 def describe_transform(described: Mapping[str, Any]) -> str:
-    """Write in words what `Transform.described` returned."""
-    return "; ".join(
+    """Write in words what `Transform.described` or `Contract.described_transform` returned."""
+    words = [
         f"{what} {', '.join(columns if what == 'select' else sorted(columns))}"
         for what, columns in sorted(described.items())
-    )
+        if what != FOLLOWING
+    ]
+    following = sorted(described.get(FOLLOWING, {}).items())
+    return "; ".join([*words, *(f"with {table}: {describe_transform(one)}" for table, one in following)])
 
 
 @frozen
@@ -455,7 +462,8 @@ class ArchiveTable:
     """How long the archive keeps the rows of one table, and what it keeps of them."""
 
     table: TableName
-    keep: timedelta | Forever
+    keep: timedelta | Forever | None
+    """None: the table has no rule that archives, and its rows expire with those that they left with."""
     cast: tuple[tuple[str, str], ...] = ()
     """Columns whose type the archive cannot store, each with the type it is stored as."""
     statistics: tuple[str, ...] = ()
@@ -577,6 +585,14 @@ class Contract(Settings):
             return ()
         return (*found.statistics, *(before for now, before in found.renamed if now in found.statistics))
 
+    def described_transform(self, table: str, rule: Rule) -> dict[str, Any] | None:
+        """Return what happens to columns of a rule's rows, and of their followers, on the way to the archive; None:
+        nothing."""
+        transforms = {str(one.table): one.transform.described() for one in self.archive if one.transform is not None}
+        followers = sorted({str(one.reference.table) for one in walk_followers(rule.followers)})
+        following = {name: transforms[name] for name in followers if name in transforms}
+        return {**transforms.get(table, {}), **({FOLLOWING: following} if following else {})} or None
+
     def archive_wait(self, table: str, rule: str) -> timedelta:
         """Return how long a due row of a rule waits for others at the most, because its archive's sweeps do."""
         waits = (one.longest_wait for one in self.archive if one.least_rows > 1 and str(one.table) == table)
@@ -590,13 +606,14 @@ class Contract(Settings):
 
     def followers(self) -> Iterator[tuple[Table, Rule, Follower]]:
         """Yield every follower of every rule, nested ones included."""
-
-        def walk(followers: tuple[Follower, ...]) -> Iterator[Follower]:
-            for follower in followers:
-                yield follower
-                yield from walk(follower.followers)
-
         for table in self.tables:
             for rule in table.rules:
-                for follower in walk(rule.followers):
+                for follower in walk_followers(rule.followers):
                     yield table, rule, follower
+
+
+def walk_followers(followers: Iterable[Follower]) -> Iterator[Follower]:
+    """Yield followers, and what follows them."""
+    for follower in followers:
+        yield follower
+        yield from walk_followers(follower.followers)

@@ -258,9 +258,11 @@ class _Resolver:
         if entry is None:
             return None
         self.tiers[one.name] = entry.tier
-        keep = self.declarations.keep(entry.keep, [*one.path, "keep"], one.file.mistakes)
-        if keep is None:
-            return None
+        keep = None
+        if entry.keep is not None:
+            keep = self.declarations.keep(entry.keep, [*one.path, "keep"], one.file.mistakes)
+            if keep is None:
+                return None
         columns = tuple(entry.cast.items()), tuple(entry.statistics)
         transform = None if entry.transform is None else entry.transform.read()
         return ArchiveTable(

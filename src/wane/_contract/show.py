@@ -203,7 +203,8 @@ def _archived(contract: Contract, table: Table, rule: Rule) -> str:
         return f", as {rule.action.schema}.{table.name.name}_<yyyymm> {until}"
     if entry is None or keep is None or not rule.active or not isinstance(rule.action, ToArchive):
         return ""
-    way = "" if entry.transform is None else f" ({describe_transform(entry.transform.described())})"
+    described = contract.described_transform(str(table.name), rule)
+    way = "" if described is None else f" ({describe_transform(described)})"
     return f", in the archive {'forever' if isinstance(keep, Forever) else f'until {format_duration(keep)}'}{way}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from wane._contract.fingerprint import fingerprint
 from wane._contract.lookup import is_named
@@ -227,7 +227,7 @@ def _timed(
 ) -> Step:
     """Return the step with how long its next sweep takes, and which budget ends it, as far as that is known."""
     if step.action == "archive":
-        step = replace(step, transform=_transform(contract, step))
+        step = replace(step, transform=contract.described_transform(step.table, rule))
     leaving = sum_counts([step.due, *step.followers.values()])
     if not step.swept or not leaving.rows:
         return step
@@ -292,12 +292,6 @@ def _waits(contract: Contract, step: Step) -> ArchiveWait | None:
     [settings] = [one for one in contract.archive if str(one.table) == step.table]
     few = step.due is not None and step.due.rows < settings.least_rows
     return ArchiveWait(settings.least_rows, settings.longest_wait.total_seconds()) if few else None
-
-
-def _transform(contract: Contract, step: Step) -> dict[str, Any] | None:
-    """Return what happens to columns of the rows on the way to the archive."""
-    [settings] = [one for one in contract.archive if str(one.table) == step.table]
-    return None if settings.transform is None else settings.transform.described()
 
 
 def _stop(step: Step, budget: Budget, spent: str, rows: int, leaving: int) -> BudgetStop | None:

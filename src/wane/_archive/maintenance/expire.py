@@ -246,7 +246,7 @@ def _time_of(table: Table, rule: str, names: ColumnNames) -> Time | None:
 
 def _keep_text(expiry: ArchiveExpiry, table: Table) -> str:
     keep = next(one.keep for one in expiry.upkeep.contract.archive if one.table == table.name)
-    assert not isinstance(keep, Forever)
+    assert isinstance(keep, timedelta)
     return format_duration(keep)
 
 

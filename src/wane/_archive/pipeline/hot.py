@@ -19,9 +19,8 @@ from wane._archive.rows.dialects import archive_dialect
 from wane._archive.rows.sql import ArchiveRows, bind_archive
 from wane._archive.rows.types import KEY, MONTH, VERSION, Stored
 from wane._archive.spark.reader import Source, open_reader
-from wane._contract.duration import FOREVER
 from wane._contract.lookup import find_rule, find_table
-from wane._contract.model import ArchiveTable, Contract
+from wane._contract.model import Contract
 from wane._db import Store
 from wane._prune.binding import Bindings
 from wane._rules.rows import rows_of
@@ -75,11 +74,10 @@ class HotRows:
                 f"rows under {selection.label} have no time of their own, along which tasks could read them",
                 "choose a rule that ages rows by a column of their table",
             )
-        known = (one for one in contract.archive if one.table == declared.name)
-        settings = replace(next(known, ArchiveTable(declared.name, FOREVER)), transform=None)
+        archive = [replace(one, transform=None) for one in contract.archive]
         self.store = store
         self.rows: ArchiveRows = bind_archive(
-            rows_of(store), archive_dialect(store), replace(selection, followers=()), settings
+            rows_of(store), archive_dialect(store), replace(selection, followers=()), archive
         )
 
     @property

@@ -107,7 +107,6 @@ class TableSweep:
         self.rule = rule
         self.lease = lease
         self.done = done
-        self.settings = next(one for one in self.contract.archive if one.table == table.name)
         self.rows = archiver.bind(table, rule)
         require_reachable(source_of(self.store), self.contract.spark)
         self.cold = self.context.cold_tables(self._names)
@@ -118,8 +117,12 @@ class TableSweep:
 
     @property
     def _transform(self) -> dict[str, Any] | None:
-        """Return what happens to columns of the table's rows on the way, as the journal records it."""
-        return None if self.settings.transform is None else self.settings.transform.described()
+        """Return what happens to columns of the sweep's rows on the way, as the journal records it."""
+        return self.contract.described_transform(str(self.table.name), self.rule)
+
+    def _renamed(self, part: str) -> dict[str, str]:
+        """Return the columns of a table of the sweep that were renamed, with their names in the archive."""
+        return next((dict(one.renamed) for one in self.contract.archive if str(one.table) == part), {})
 
     @property
     def _names(self) -> list[str]:
@@ -197,7 +200,7 @@ class TableSweep:
     def _require_fitting(self) -> None:
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
             cold.require_fitting(part.shape)
-        self.cold[0].require_one_name(dict(self.settings.renamed))
+            cold.require_one_name(self._renamed(part.name))
 
     def _compute_types(self) -> None:
         """Let Spark compute the types of a projection: only when there is something to archive, because it starts
@@ -216,8 +219,11 @@ class TableSweep:
             return []
         before = dict(zip(last.parts, last.columns, strict=True))
         changes = find_changes(before, {part.name: part.shape for part in self.rows.parts})
-        row, columns = self.rows.parts[0], [one[0] for one in last.layout[0]]
-        return [*changes, *find_renames(row.name, dict(self.settings.renamed), columns, dict(row.hot_shape))]
+        layouts = dict(zip(last.parts, last.layout, strict=True))
+        for part in self.rows.parts:
+            columns = [one[0] for one in layouts.get(part.name, ())]
+            changes += find_renames(part.name, self._renamed(part.name), columns, dict(part.hot_shape))
+        return changes
 
     def _record_changes(self, transaction: Transaction, sweep: Journaled, changes: Sequence[ColumnChange]) -> None:
         inputs = {"sweep": sweep.id, "changes": [change.written() for change in changes]}

@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 
 from wane._archive.context import ArchiveContext, require_original
 from wane._archive.delta.cold_table import ColdTable
@@ -303,16 +304,16 @@ class _Restore:
         return pieces, would
 
     def _require_untransformed(self, folder: ColdPath, pieces: int) -> None:
-        """Raise WrongArgument if a chosen row is not what left the table: it cannot come back as it was."""
+        """Raise WrongArgument if a chosen row, or one that left with it, is not what left its table: it cannot come
+        back as it was."""
         with self.store.snapshot() as transaction:
-            transformed = Journal(transaction).transformed(str(self.table.name))
-        if not transformed:
-            return
-        for piece in range(pieces):
-            for batch in staging.keys(folder, 0, piece):
-                for sweep, key in batch:
-                    if sweep in transformed:
-                        raise transformed_rows(f"the row {key} and others", transformed[sweep])
+            transformed = Journal(transaction).transformed(self._names)
+        for number, (name, sweeps) in enumerate(transformed.items()):
+            for piece in range(pieces if sweeps else 0):
+                for sweep, key in chain.from_iterable(staging.keys(folder, number, piece)):
+                    if sweep in sweeps:
+                        row = f"rows of {name} that left with the row {key}" if number else f"the row {key}"
+                        raise transformed_rows(f"{row} and others", sweeps[sweep])
 
     def go_on(self, restore: JournaledRestore) -> Restored | None:
         """Run a restore to its end; return None if what was staged is gone, so that it has to be chosen anew."""

@@ -68,23 +68,25 @@ def find_tables(context: ArchiveContext, table: Table, *, reading: bool = False)
     store, contract = context.store, context.contract
     bindings = Bindings(store, contract)
     # Rows come back as they were: what was transformed is refused.
-    settings = replace(next(one for one in contract.archive if one.table == table.name), transform=None)
-    with store.snapshot() as transaction:
-        transformed = Journal(transaction).transformed(str(table.name))
+    archive = [replace(one, transform=None) for one in contract.archive]
     declared = _declared(contract, store.reflect())
     parts: dict[str, Target] = {}
     for rule in table.rules:
         if isinstance(rule.action, ToArchive):
             selection = bindings.selection(table, rule)
             above: dict[tuple[BoundFollower, ...], Target] = {}
-            for part in bind_archive(rows_of(store), archive_dialect(store), selection, settings).parts:
+            for part in bind_archive(rows_of(store), archive_dialect(store), selection, archive).parts:
                 above[part.path] = _target(store, part, declared.get(part.table.qualified), above.get(part.path[:-1]))
                 parts.setdefault(part.name, above[part.path])
     colds = context.cold_tables(parts, reading=reading)
     archived = [_archived(cold) for cold in colds]
     own = _own_kinds(store) if contract.archive_shared else {}
+    with store.snapshot() as transaction:
+        transformed = Journal(transaction).transformed(parts)
     targets = [
-        _fitted(target, {**dict(columns), **own.get(cold.name, {})}, transformed) if cold.open() is not None else target
+        _fitted(target, {**dict(columns), **own.get(cold.name, {})}, transformed[target.name])
+        if cold.open() is not None
+        else target
         for cold, target, columns in zip(colds, parts.values(), archived, strict=True)
     ]
     lacking = _lacking(store, table, targets)
@@ -148,7 +150,7 @@ def _fitted(target: Target, archived: Mapping[str, str], transformed: Mapping[in
         kind = wider(archived[one.name], one.kind)
         # A whole number that is too large is refused by the database; a fraction would be rounded.
         if kind is None or (kind != one.kind and one.kind not in WHOLE):
-            if target.reference is None and transformed:
+            if transformed:
                 raise transformed_rows(f"rows of {target.name}", transformed[max(transformed)])
             raise ArchiveError(
                 f"{target.name}.{one.hot} is now {one.kind}, and its archive holds {archived[one.name]}",

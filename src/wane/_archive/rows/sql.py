@@ -7,7 +7,7 @@ in which piece. A copy of a row is made of parts: the row itself, and one part f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -435,29 +435,29 @@ class ArchiveRows:
 
 
 def bind_archive(
-    rows: Rows, dialect: ArchiveDialect, selection: Selection, settings: ArchiveTable, file: str = ""
+    rows: Rows, dialect: ArchiveDialect, selection: Selection, archive: Sequence[ArchiveTable], file: str = ""
 ) -> ArchiveRows:
-    """Bind a rule that archives to the types of its columns; raise BindError with everything that cannot be stored."""
+    """Bind a rule that archives to the types of its columns; raise BindError with everything that cannot be stored.
+
+    `archive`: how archived tables are stored. What it declares of a table applies to all of its rows: those that a rule
+    archives, and those that leave with others.
+    """
     findings: list[Finding] = []
 
     def refuse(code: str, message: str, fix: str = "") -> None:
         path = key_path(["table", str(selection.name)])
         findings.append(Finding(Severity.ERROR, code, message, fix, file, path, str(selection.name)))
 
-    casts, names = dict(settings.cast), ColumnNames(dict(settings.renamed))
-    transform = settings.transform or Transform()
-    paths = sorted(follower_paths(selection), key=len)
-    projection = _projection(rows, selection, settings, names, refuse)
-    parts = [_part(dialect, selection, (), casts, transform, names, refuse, projection)]
-    parts += [_part(dialect, selection, path, {}, Transform(), ColumnNames(), refuse) for path in paths]
-    _require_transformable(rows, selection, transform, refuse)
-    for now, before in settings.renamed:
-        if selection.table.column(now) is None:
-            fix = did_you_mean(now, [column.name for column in selection.table.columns]) or "remove it from `renamed`"
-            refuse("missing-column", f"{selection.table.name} has no column {now!r} that was {before}", fix)
-    for name in casts:
-        if selection.table.column(name) is None:
-            refuse("missing-column", f"{selection.table.name} has no column {name!r} to cast", "remove the cast")
+    declared = {one.table: one for one in archive}
+    paths: list[tuple[BoundFollower, ...]] = [(), *sorted(follower_paths(selection), key=len)]
+    parts = []
+    for path in paths:
+        name = path[-1].reference.name if path else selection.name
+        settings = declared.get(name, ArchiveTable(name, None))
+        parts.append(_part(rows, dialect, selection, path, settings, refuse))
+        table = parts[-1].table
+        known_by = set(table.primary_key) if path else _known_by(rows, selection)
+        _require_columns(table, settings, known_by, refuse)
     for (_, twice), count in Counter(part.table.qualified for part in parts).items():
         if count > 1:
             refuse(
@@ -505,12 +505,18 @@ def _projection(
     return tuple(replace(one, name=names.archived(one.name)) for one in found)
 
 
-def _require_transformable(rows: Rows, selection: Selection, transform: Transform, refuse: Any) -> None:
-    """Refuse a transformation of columns that do not exist, or by which copies are found, compared and expired."""
-    table = selection.table
+def _require_columns(table: TableInfo, settings: ArchiveTable, needed: Collection[str], refuse: Any) -> None:
+    """Refuse settings of columns that do not exist, and a transformation of those by which copies are found, compared
+    and expired."""
     known = [column.name for column in table.columns]
-    needed = _known_by(rows, selection)
-    for name in transform.columns():
+    for now, before in settings.renamed:
+        if now not in known:
+            fix = did_you_mean(now, known) or "remove it from `renamed`"
+            refuse("missing-column", f"{table.name} has no column {now!r} that was {before}", fix)
+    for name, _ in settings.cast:
+        if name not in known:
+            refuse("missing-column", f"{table.name} has no column {name!r} to cast", "remove the cast")
+    for name in () if settings.transform is None else settings.transform.columns():
         if name not in known:
             fix = did_you_mean(name, known) or "remove it from `transform`"
             refuse("missing-column", f"{table.name} has no column {name!r} to transform", fix)
@@ -554,15 +560,17 @@ def _transformed(
 
 
 def _part(
+    rows: Rows,
     dialect: ArchiveDialect,
     selection: Selection,
     path: tuple[BoundFollower, ...],
-    casts: dict[str, str],
-    transform: Transform,
-    names: ColumnNames,
+    settings: ArchiveTable,
     refuse: Any,
-    projection: tuple[Projected, ...] = (),
 ) -> ArchivedPart:
+    casts, names = dict(settings.cast), ColumnNames(dict(settings.renamed))
+    transform = settings.transform or Transform()
+    assert not (path and transform.select), "a follower is archived by no projection"
+    projection = _projection(rows, selection, settings, names, refuse) if not path else ()
     table = path[-1].reference.table if path else selection.table
     name = str(path[-1].reference.name if path else selection.name)
     key = selection.key
@@ -584,9 +592,7 @@ def _part(
             refuse(
                 "unarchivable-type",
                 f"{where} is declared {declared}, which the archive cannot keep without losing something",
-                f'declare what its values become: `[archive.{selection.name}]` with `cast = {{ {column.name} = "text" }}`'
-                if not path
-                else "change its type, or do not let it follow",
+                f'declare what its values become: `[archive.{name}]` with `cast = {{ {column.name} = "text" }}`',
             )
         elif folded[names.archived(column.name).lower()] > 1:
             refuse(

@@ -154,7 +154,7 @@ class DatabaseTier(ArchiveWork):
                     done.add(name, _written(month), rows)
             return
         keep = next(one.keep for one in self.contract.archive if one.table == table.name)
-        assert not isinstance(keep, Forever)
+        assert isinstance(keep, timedelta)
         audit = AuditEntry.begun(
             "archive_expire",
             name,
