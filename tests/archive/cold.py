@@ -83,7 +83,7 @@ class Cold:
             act()
 
     def run(self, *only: str, **options: Any) -> ArchiveRun:
-        return self.keeper.archive.run(*only, pace=PACE, **options)
+        return self.keeper.archive.run(*only, **{"pace": PACE, **options})
 
     def one(self, **options: Any) -> ArchivedRule:
         [rule] = self.run(**options).rules

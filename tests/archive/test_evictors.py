@@ -8,29 +8,38 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from archive.cold import PACE, cold_keeper
+from archive.cold import CONTRACT, PACE, STAYING, cold_keeper, events
 from archive.inline import InlineExecutor, without_spark
 from archive.test_plain_rows import CHANGES, PLAIN, ROWS, fill
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._archive.delta.failure import TransientFailure
-from wane._archive.journal import Journal
+from wane._archive.journal import Journal, batches_of
 from wane._archive.pipeline import evictors
 from wane._archive.pipeline.evict import Eviction
 from wane._archive.spark.executor import Progress, unseen
-from wane._prune.pace import FAST, Pace
+from wane._prune.batches import Batches
+from wane._prune.pace import Pace
+from wane._prune.sql_activity import ActivityCounters, activity_of
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, Locked, Unreachable
 from wane.events import BatchTaken, SlowedDown, ignore_event
 
-SEVERAL = PLAIN.replace("range_rows = 60", "range_rows = 20\nevictors = 3")
+SHORT = "range_rows = 20\nevictors = 3"
+SEVERAL = PLAIN.replace("range_rows = 60", SHORT)
+FOLLOWING = CONTRACT.replace("range_rows = 60", SHORT)
+FOLLOWED = 100
+PAUSING = replace(PACE, duty=0.9)
 ALL = list(range(1, ROWS + 1))
 
 
@@ -183,11 +192,12 @@ def test_an_earlier_attempt_that_still_runs_judges_no_copy(
         assert (status.evicted, status.stale, status.absent) == ({"event": ROWS}, 0, 0)
 
 
-def test_a_flag_that_closes_stops_all_tasks(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pace", [PACE, PAUSING], ids=["without pauses", "with pauses"])
+def test_a_flag_that_closes_stops_all_tasks(postgres_database: PostgresDatabase, tmp_path: Path, pace: Pace) -> None:
     fill(postgres_database)
     with cold_keeper(postgres_database, tmp_path, SEVERAL) as cold:
         cold.at["batch"] = lambda: cold.keeper.disable("event")
-        half = cold.one()
+        half = cold.one(pace=pace)
         assert half.outcome is Outcome.OFF
         assert half.evicted == {"event": ROWS - len(cold.hot())} == {"event": 40}
         cold.keeper.enable("event")
@@ -195,12 +205,13 @@ def test_a_flag_that_closes_stops_all_tasks(postgres_database: PostgresDatabase,
         assert (cold.hot(), cold.cold()) == ([], ALL)
 
 
-def test_a_run_that_stops_waits_for_no_task(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pace", [PACE, PAUSING], ids=["without pauses", "with pauses"])
+def test_a_run_that_stops_waits_for_no_task(postgres_database: PostgresDatabase, tmp_path: Path, pace: Pace) -> None:
     fill(postgres_database)
     stop = threading.Event()
     with cold_keeper(postgres_database, tmp_path, SEVERAL) as cold:
         cold.at["batch"] = stop.set
-        stopped = cold.one(stop=stop)
+        stopped = cold.one(stop=stop, pace=pace)
         assert (stopped.outcome, stopped.evicted) == (Outcome.STOPPED, {"event": 40})
         assert cold.one().outcome is Outcome.DONE
         assert (cold.hot(), cold.cold()) == ([], ALL)
@@ -334,25 +345,122 @@ def test_sqlite_has_one_evictor_because_one_connection_writes_at_a_time(
         assert len(cold.keeper.audit(kind="archive")) == RANGES
 
 
-def test_a_pace_with_pauses_has_one_evictor(
-    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Pauses(threading.Event):
+    """Waits for nothing, and knows how long it would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        return False
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_evictors_share_a_duty_beside_others_and_work_as_one_does_where_there_are_none(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: bool
 ) -> None:
     fill(postgres_database)
-    monkeypatch.delattr(evictors, "opened")
+    monkeypatch.setattr("wane._prune.pace._QUIET_SECONDS", 1e9 if others else 1e-9)
+    paused: list[float] = []
+    pause = Batches.pause
+
+    def measured(self: Batches) -> None:
+        self.seconds, self.stop = 0.1, Pauses()
+        pause(self)
+        paused.extend(self.stop.seconds)
+
+    monkeypatch.setattr(Batches, "pause", measured)
+    small = replace(PACE, duty=0.1, first_batch=4, least_batch=4, most_batch=4)
     with cold_keeper(postgres_database, tmp_path, SEVERAL) as cold:
-        [done] = cold.keeper.archive.run(pace=replace(PACE, duty=0.9)).rules
-        assert done.evicted == {"event": ROWS}
+        done = cold.one(pace=small)
+        assert (done.outcome, done.evicted) == (Outcome.DONE, {"event": ROWS}), done.message
+        assert (cold.hot(), cold.cold()) == ([], ALL)
+    usual = sorted(paused)[len(paused) // 2]
+    assert usual == pytest.approx(0.1 * (1 / (0.1 / 3) - 1) if others else 0.1 * (1 / 0.8 - 1), rel=0.01)
 
 
 @pytest.mark.parametrize("evictors", [1, 2, 4, 8])
-@pytest.mark.parametrize("pace", [Pace(), Pace().when_idle, Pace(duty=0.5)], ids=["default", "idle", "half"])
-def test_evictors_that_shared_a_duty_would_take_no_more_rows_than_one(pace: Pace, evictors: int) -> None:
-    """Why a pace with pauses has one: a duty is used up by one connection, whichever part of it others would have."""
-    seconds, rows = pace.target_seconds, pace.first_batch
+@pytest.mark.parametrize("seconds", [0.005, 0.5, 5.0])
+def test_evictors_take_as_much_of_the_database_as_one_beside_others(evictors: int, seconds: float) -> None:
+    """Each pauses as many times as long, also where a pause is as long as it may be."""
 
-    def rate(one: Pace) -> float:
-        return rows / (seconds + one.pause_seconds(seconds))
+    def share(connections: int) -> float:
+        pace = Pace(connections=connections).after_quiet(0.0)
+        return connections * seconds / (seconds + pace.pause_seconds(seconds))
 
-    shared = replace(pace, duty=pace.duty / evictors)
-    assert evictors * rate(shared) == pytest.approx(rate(pace))
-    assert rate(pace) <= rate(FAST)
+    assert share(evictors) == pytest.approx(share(1))
+
+
+def test_what_evictors_commit_is_no_use_by_others(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    """Also of a batch that is under way while another evictor counts."""
+    fill(postgres_database)
+    with cold_keeper(postgres_database, tmp_path, SEVERAL) as cold:
+        cold.at["committed"] = cold.keeper.disable
+        cold.one()
+        store = cold.keeper.store
+        counters = activity_of(store, batches_of(store.dialect, 1))
+        with closing(postgres_database.connect()) as fellow:
+
+            def begin() -> None:
+                fellow.execute("BEGIN")
+                fellow.execute(
+                    "UPDATE wane.archive_range SET gone = jsonb_build_object('batches',"
+                    " coalesce((gone->>'batches')::int, 0) + 1) WHERE sweep_id = 1 AND number = 2"
+                )
+
+            def commit() -> None:
+                fellow.execute("COMMIT")
+
+            def use() -> None:
+                postgres_database.execute("UPDATE event SET body = 'of the application' WHERE id = 1")
+
+            def seen() -> list[int]:
+                changes = [counted(counters)]
+                for step in (begin, commit, begin, use, commit):
+                    step()
+                    changes.append(counted(counters))
+                return [two - one for one, two in pairwise(changes)]
+
+            # Transactions of other databases of the server count too.
+            assert [0, 0, 0, 1, 0] in [seen() for _ in range(40)]
+
+
+def counted(counters: ActivityCounters) -> int:
+    found = counters.read()
+    assert found is not None
+    return found.changes
+
+
+def test_rows_that_others_follow_leave_in_tasks(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    events(postgres_database, FOLLOWED)
+    with cold_keeper(postgres_database, tmp_path, FOLLOWING) as cold:
+        cold.at["committed"] = lambda: postgres_database.execute("DELETE FROM event_read WHERE id = 500")
+        done = cold.one()
+        expected = list(range(1, FOLLOWED + 1))
+        assert (done.outcome, done.stale) == (Outcome.DONE, 1), done.message
+        reads = sum(n % 3 for n in expected) - 50 % 3
+        assert done.evicted == {"event": FOLLOWED - 1, "event_read": reads}
+        assert cold.hot() == [50, *STAYING]
+        assert cold.cold() == [one for one in expected if one != 50]
+        entries = cold.keeper.audit(kind="archive")
+        assert len(entries) == FOLLOWED // 20
+        assert sum((Counter(entry.counts) for entry in entries), Counter()) == done.evicted
+
+
+@pytest.mark.parametrize("reason", ["a table is locked", "rows are spared"])
+def test_a_rule_whose_batches_would_wait_for_each_other_has_one_evictor(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    events(postgres_database, FOLLOWED)
+    spared = reason == "rows are spared"
+    if spared:
+        postgres_database.execute("DELETE FROM event_guard; DELETE FROM event WHERE id > 10000")
+    else:
+        postgres_database.execute("ALTER TABLE event_guard DROP CONSTRAINT event_guard_event_id_fkey")
+    monkeypatch.delattr(evictors, "opened")
+    contract = FOLLOWING.replace('keep = "90d"', 'keep = "90d"\nspare = {{ newest = 2 }}') if spared else FOLLOWING
+    with cold_keeper(postgres_database, tmp_path, contract) as cold:
+        done = cold.one()
+        assert (done.outcome, done.evicted["event"]) == (Outcome.DONE, FOLLOWED - 2 * spared), done.message

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from archive.cold import PATIENCE_SECONDS, cold_keeper, events
-from archive.test_evictors import SEVERAL
+from archive.cold import PACE, PATIENCE_SECONDS, STAYING, cold_keeper, events
+from archive.test_evictors import FOLLOWED, FOLLOWING, PAUSING, SEVERAL
 from archive.test_plain_rows import fill
 from races.racing import Background
 from servers import Database, PostgresDatabase
@@ -95,15 +95,21 @@ def test_a_killed_task_is_rerun_and_no_row_is_copied_twice(database: Database, t
 
 
 @pytest.mark.on_spark
+@pytest.mark.sampled("postgres-followers, with pauses")
+@pytest.mark.parametrize("kind", ["plain", "followers, with pauses"])
 def test_a_killed_task_that_evicts_is_rerun_and_goes_on(
-    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """All tasks are killed while they wait for a lock that the application holds; ranges that had left stay
     finished."""
     monkeypatch.setattr(evictors, "ROWS_EACH", 1)
-    fill(postgres_database)
+    contract, pace, staying = (SEVERAL, PACE, []) if kind == "plain" else (FOLLOWING, PAUSING, STAYING)
+    if kind == "plain":
+        fill(postgres_database)
+    else:
+        events(postgres_database, FOLLOWED)
     held, go = threading.Event(), threading.Event()
-    with cold_keeper(postgres_database, tmp_path, SEVERAL) as cold, closing(postgres_database.connect()) as other:
+    with cold_keeper(postgres_database, tmp_path, contract) as cold, closing(postgres_database.connect()) as other:
 
         def hold() -> None:
             other.execute("BEGIN")
@@ -113,7 +119,7 @@ def test_a_killed_task_that_evicts_is_rerun_and_goes_on(
 
         session(cold.keeper.contract.spark)
         cold.at["committed"] = hold
-        running = Background(cold.one)
+        running = Background(lambda: cold.one(pace=pace))
         assert held.wait(PATIENCE_SECONDS)
         go.set()
         killed: list[int] = []
@@ -125,7 +131,8 @@ def test_a_killed_task_that_evicts_is_rerun_and_goes_on(
         other.execute("ROLLBACK")
         done = running.result(PATIENCE_SECONDS)
         assert killed
-        assert (done.outcome, done.evicted, done.stale) == (Outcome.DONE, {"event": 100}, 0), done.message
-        assert (cold.hot(), cold.cold()) == ([], list(range(1, 101)))
+        assert (done.outcome, done.evicted["event"], done.stale) == (Outcome.DONE, 100, 0), done.message
+        assert (cold.hot(), cold.cold()) == (staying, list(range(1, 101)))
+        assert done.evicted.get("event_read", 0) == len(cold.cold("event_read"))
         entries = cold.keeper.audit(kind="archive")
         assert [entry.counts["event"] for entry in entries] == [20] * 5

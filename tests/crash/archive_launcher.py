@@ -32,10 +32,10 @@ from wane._keeper import open_keeper
 from wane._prune.pace import Pace
 from wane._prune.sweep import Outcome
 
-PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=30, least_batch=30, most_batch=30)
+PACE = Pace(target_seconds=1.0, duty=0.9, first_batch=30, least_batch=30, most_batch=30)
 CHANGE_SECONDS = 0.2
 EVICTOR_ROWS = 10
-"""So few copies are worth a task, which those of rules without followers and guards have on PostgreSQL."""
+"""So few copies are worth a task on PostgreSQL."""
 
 
 STEPS = {

@@ -287,12 +287,17 @@ BY_RANGE = [
     *("progress", "to evicted", "to done"),
 ]
 """Every step of rows that leave by their range, in the driver or, on PostgreSQL, in tasks."""
-SHORT_RANGES = PLAIN.replace("range_rows = 60", "range_rows = 10")
+ONE_BY_ONE = [
+    *("plan", "copy", "write", "read back", "commit", "to committed", "evict task", "claim", "evict", "progress"),
+    *("to evicted", "remove", "removed", "to done"),
+]
+"""Every step of rows that are checked one by one in tasks, because others follow them."""
 
 
 def kill_by_range(database: Database, folder: Path, kind: str, every: list[str]) -> None:
     made = KINDS[kind]
-    launcher = GroupLauncher(begin(database, folder, SHORT_RANGES, made), folder / "steps")
+    contract = (CONTRACT if made.follows else PLAIN).replace("range_rows = 60", "range_rows = 10")
+    launcher = GroupLauncher(begin(database, folder, contract, made), folder / "steps")
     books = Books(Application(database, made), folder / "cold")
     kill_while_it_works(launcher, books, every, "archive_sweep")
 
@@ -314,6 +319,13 @@ def test_rows_that_leave_postgres_by_their_range_survive_kills(
 ) -> None:
     tasks = ["evict task", "took range"]
     kill_by_range(durable_database, tmp_path, kind, ["evict task", *BY_RANGE] if KILLS else tasks)
+
+
+@pytest.mark.timeout(PATIENCE_SECONDS + 20 * KILLS)
+def test_rows_that_others_follow_leave_postgres_in_tasks_and_survive_kills(
+    durable_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    kill_by_range(durable_database, tmp_path, "followers", ONE_BY_ONE if KILLS else ["evict task", "evict", "progress"])
 
 
 @pytest.mark.slow

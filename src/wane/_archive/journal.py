@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from wane._contract.model import FOLLOWING
+from wane._db.statement import Dialect
 from wane._db.transaction import Transaction
 from wane._journal import JSON, Entries, JournalTable
 from wane._leases import Lease, Leases
@@ -195,6 +196,14 @@ _MOST_SECONDS = 30.0
 """The longest that one statement under a lease may take."""
 AT_ONCE = 500
 """The most sweeps, restores and jobs, of each, whose details one call deletes: the next one continues."""
+
+
+def batches_of(dialect: Dialect, sweep: int) -> str:
+    """Return the query that counts the batches of a sweep's eviction, over all ranges; it names everything in full."""
+    return (
+        "SELECT coalesce(pg_catalog.sum(pg_catalog.jsonb_extract_path_text(gone, 'batches')::pg_catalog.int8), 0)"
+        f"::pg_catalog.int8 FROM {dialect.own_table('archive_range')} WHERE sweep_id OPERATOR(pg_catalog.=) {sweep:d}"
+    )
 
 
 class Journal:

@@ -426,7 +426,7 @@ class SparkSettings(Section):
         2_000_000, "The number of the table's rows that one sweep moves; the rest moves with the next one."
     )
     evictors: Annotated[int, Field(ge=1, le=8, strict=True)] = setting(
-        2, "PostgreSQL: the most tasks in which a sweep evicts at a time, at a pace without pauses (`--fast`)."
+        2, "PostgreSQL: the most tasks in which a sweep evicts at a time; beside other users they share the `duty`."
     )
     lease_seconds: Annotated[int, Field(ge=5, le=86_400, strict=True)] = setting(
         60, "How long a dead writer blocks others from the same table's archive."

@@ -44,6 +44,8 @@ class Pace:
     least_batch: int = 50
     most_batch: int = 20_000
     most_pause_seconds: float = 2.0
+    connections: int = 1
+    """How many connections work at this pace at a time; beside others, each has its part of the duty."""
 
     @classmethod
     def of(cls, settings: SweepSettings) -> Pace:
@@ -73,15 +75,17 @@ class Pace:
     def after_quiet(self, seconds: float, *, one_writer: bool = False) -> Pace:
         """Return the pace when no one else has used the database for some seconds.
 
-        An application that uses it rarely meets a sweep that works for less of the time the more often it does.
+        An application that uses it rarely meets a sweep that works for less of the time the more often it does. Where
+        there is none to protect, each of several connections works as one does.
         """
         share = min(seconds / _QUIET_SECONDS, 1.0)
-        beside = self.duty / _BESIDE_WRITERS if one_writer else self.duty
+        beside = self.duty / self.connections / (_BESIDE_WRITERS if one_writer else 1)
         return replace(self, duty=min(beside + (self.duty * _NO_OTHER_USERS - beside) * share, 1.0))
 
     def pause_seconds(self, seconds: float) -> float:
         """Compute the pause after a batch that took `seconds`."""
-        return min(seconds * (1 / self.duty - 1), self.most_pause_seconds)
+        longest = (seconds + self.most_pause_seconds) * self.connections - seconds
+        return min(seconds * (1 / self.duty - 1), longest)
 
 
 @frozen

@@ -21,11 +21,18 @@ _KNOWS_ACTIVITY = 150000
 """Since this version, counters are up to date soon enough."""
 _ACTIVITY = """
 SELECT pg_catalog.pg_stat_force_next_flush(), pg_catalog.pg_stat_get_db_xact_commit(d.oid),
-  pg_catalog.pg_stat_get_db_xact_rollback(d.oid), pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text
+  pg_catalog.pg_stat_get_db_xact_rollback(d.oid),
+  pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text, {team}
 FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
 """
 """This session's own counters are written at once, the others' about every second; the next transaction's number is
 known at once."""
+_ONE_SESSION = "0, 0"
+_TEAM = (
+    """(SELECT pg_catalog.count(*) FROM pg_catalog.pg_snapshot_xip(pg_catalog.pg_current_snapshot())), ({batches})"""
+)
+"""What several connections that work together have committed, and how many transactions are under way, in the snapshot
+that counts transactions: a batch is in both numbers or in neither."""
 
 _QUIET = """
 SELECT extract(epoch FROM clock_timestamp() - max(state_change))::float8,
@@ -95,18 +102,26 @@ class SqliteActivity(ActivityCounters):
 class PostgresActivity(ActivityCounters):
     """The server's statistics."""
 
-    own = Activity(changes=1, transactions=2)
+    def __init__(self, store: PostgresStore, batches: str | None = None) -> None:
+        """Count for one session, or for several that work together.
 
-    def __init__(self, store: PostgresStore) -> None:
+        `batches`: the query that counts what they have committed together, so that none counts as a user to the others.
+        """
         self._store = store
+        self._text = _ACTIVITY.format(team=_ONE_SESSION if batches is None else _TEAM.format(batches=batches))
+        self._batch = Activity(changes=1, transactions=2)
+        self.own = self._batch if batches is None else Activity(0, 0)
 
     def read(self) -> Activity | None:
         # Without settings, whose names and values it does not use: it is read after every batch.
-        found = self._store.run_bare(_ACTIVITY, _KNOWS_ACTIVITY)
+        found = self._store.run_bare(self._text, _KNOWS_ACTIVITY)
         if found is None:
             return None
-        [(_, transactions, undone, next_transaction)] = found
-        return Activity(int(next_transaction), transactions + undone)
+        [(_, transactions, undone, next_transaction, running, batches)] = found
+        return Activity(
+            int(next_transaction) - running - batches * self._batch.changes,
+            transactions + undone - batches * self._batch.transactions,
+        )
 
     def quiet_seconds(self) -> float:
         [(seconds, idle)] = self._store.read(Statement(_QUIET, {}), _SECONDS)
@@ -116,11 +131,11 @@ class PostgresActivity(ActivityCounters):
         """Do nothing: checkpoints are the work of a process of the server."""
 
 
-def activity_of(store: Store) -> ActivityCounters:
-    """Return the counters of a store."""
+def activity_of(store: Store, batches: str | None = None) -> ActivityCounters:
+    """Return the counters of a store; `batches` as of `PostgresActivity`, where several connections write at a time."""
     if isinstance(store, SqliteStore):
         return SqliteActivity(store)
     from wane._db.postgres.store import PostgresStore
 
     assert isinstance(store, PostgresStore)
-    return PostgresActivity(store)
+    return PostgresActivity(store, batches)

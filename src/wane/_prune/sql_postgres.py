@@ -118,11 +118,16 @@ class PostgresRowTaker(RowTaker):
 
     def _close(self, closings: Sequence[Closing]) -> bool:
         """Lock the referring tables of references that no foreign key protects; return whether there are any."""
-        needed = [one for one in closings if one.protected is None or not self.transaction.read(one.protected)[0][1]]
-        locks = {one.lock.text: one.lock for one in needed}
+        locks = {one.lock.text: one.lock for one in self._unprotected(closings)}
         for lock in locks.values():
             self.transaction.read(lock)
         return bool(locks)
+
+    def locks_tables(self, selection: Selection) -> bool:
+        return bool(self._unprotected(closing_references(self.rows, selection)))
+
+    def _unprotected(self, closings: Sequence[Closing]) -> list[Closing]:
+        return [one for one in closings if one.protected is None or not self.transaction.read(one.protected)[0][1]]
 
     def require_bound(self, selection: Selection) -> None:
         if set(self.transaction.read(read_stamps(selection))) != selection.dependencies.stamps:

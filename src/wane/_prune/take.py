@@ -157,6 +157,10 @@ class RowTaker(ABC):
         """Prevent new references to the rule's rows where no foreign key does; return whether tables were locked."""
         return False
 
+    def locks_tables(self, selection: Selection) -> bool:
+        """Report whether `close_references` locks tables, so that batches of the rule would wait for each other."""
+        return False
+
     def conclude(self, selection: Selection, counts: Mapping[str, int]) -> None:
         """Conclude what was taken under a rule: what that relied on still holds, and the commit requires its audit
         row."""

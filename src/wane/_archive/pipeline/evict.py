@@ -31,6 +31,7 @@ from wane._leases import Lease
 from wane._ledger import AuditEntry
 from wane._prune.batches import Batches, pass_gates
 from wane._prune.dialects import row_taker
+from wane._prune.other_users import OtherUsers
 from wane._prune.pace import Pace
 from wane._prune.pacing import require_running
 from wane._prune.take import RowTaker
@@ -93,7 +94,14 @@ class EvictJob:
 class Eviction:
     """The eviction of some ranges of a sweep over one connection."""
 
-    def __init__(self, store: Store, job: EvictJob, stop: threading.Event, listener: Listener) -> None:
+    def __init__(
+        self,
+        store: Store,
+        job: EvictJob,
+        stop: threading.Event,
+        listener: Listener,
+        others: OtherUsers | None = None,
+    ) -> None:
         self.store = store
         self.job = job
         self.table = job.table
@@ -108,7 +116,8 @@ class Eviction:
         """The range whose copies are checked, as the last batch left it."""
         label = job.table.label(job.archive.selection.rule)
         nothing = job.audit(JournaledRange(0, None, None, 0))
-        self.batches = Batches(store, job.pace, nothing, self._begin, stop, listener, job.table.scheduler, label)
+        scheduler = job.table.scheduler
+        self.batches = Batches(store, job.pace, nothing, self._begin, stop, listener, scheduler, label, others=others)
 
     def run(self, ranges: Sequence[int]) -> None:
         """Check every copy of these ranges that has not been checked yet, and delete the rows that may leave."""

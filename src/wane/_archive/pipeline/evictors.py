@@ -4,6 +4,9 @@ Deleting is the database's work, and one connection keeps one of its processors 
 the journal and its own audit row, so that no evictor waits for another; all of them show the sweep's lease and fence in
 every batch and pass the same gates. A task that meets a transient failure is run again, and resumes where the journal
 ends. If the run stops, it gives up its lease, without which no evictor begins another batch.
+
+At a pace with pauses, each evictor has its part of the duty, and recognizes other users of the database by what the
+evictors have not committed themselves.
 """
 
 from __future__ import annotations
@@ -14,13 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from wane._archive.delta.failure import answering
-from wane._archive.journal import Journal, JournaledRange, RangeEviction
+from wane._archive.journal import Journal, JournaledRange, RangeEviction, batches_of
 from wane._archive.pipeline.evict import Eviction, EvictJob
 from wane._archive.spark.connect import opened
 from wane._archive.spark.reader import Source
 from wane._db import Store
-from wane._prune.pace import Pace
+from wane._prune.other_users import OtherUsers
 from wane._prune.pacing import Closed
+from wane._prune.sql_activity import activity_of
 from wane.errors import SchemaChanged, StoreError
 from wane.events import BatchTaken, Event, Listener, SlowedDown
 
@@ -28,15 +32,11 @@ ROWS_EACH = 100_000
 """Copies for which another task is worth starting."""
 
 
-def shares(store: Store, pace: Pace, ranges: Sequence[JournaledRange], most: int) -> list[list[int]]:
-    """Divide unfinished ranges among evictors: one on SQLite, where one connection writes at a time, and at a pace with
-    pauses.
-
-    A pace limits how much of its time the database may work for a sweep, which more connections would exceed.
-    """
+def shares(ranges: Sequence[JournaledRange], most: int) -> list[list[int]]:
+    """Divide unfinished ranges among evictors."""
     left = [piece for piece in ranges if not piece.finished]
     rows = sum(piece.copies - piece.evicted for piece in left)
-    number = 1 if store.kind == "sqlite" or pace.pauses else max(1, min(most, len(left), rows // ROWS_EACH))
+    number = max(1, min(most, len(left), rows // ROWS_EACH))
     return [[piece.number for piece in left[first::number]] for first in range(number)]
 
 
@@ -64,7 +64,9 @@ def _evict_share(evictors: Evictors, number: int) -> dict[str, Any]:
     answer: dict[str, Any] = {"slowed": slowed}
     try:
         with opened(evictors.source) as store:
-            Eviction(store, evictors.job, threading.Event(), listener).run(evictors.shares[number])
+            job = evictors.job
+            others = OtherUsers(activity_of(store, batches_of(store.dialect, job.sweep.id)))
+            Eviction(store, job, threading.Event(), listener, others).run(evictors.shares[number])
     except Closed as closed:
         answer["closed"] = str(closed)
     except SchemaChanged:

@@ -30,7 +30,6 @@ from wane._archive.pipeline.evict import Eviction, EvictJob
 from wane._archive.pipeline.evictors import Evictors, TaskBatches, evict_share, shares
 from wane._archive.pipeline.extract import CopyJob, PartJob, copy_ranges
 from wane._archive.pipeline.projected_copy import ProjectedJob
-from wane._archive.pipeline.range_take import range_take
 from wane._archive.pipeline.ranges import bounds, cut
 from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._archive.pipeline.unique import copied_twice
@@ -45,6 +44,7 @@ from wane._contract.model import Rule, Table
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import Ledger, add_counts
+from wane._prune.dialects import row_taker
 from wane._prune.pacing import Closed, require_running
 from wane._prune.sql_outbox import emit
 from wane._prune.sweep import Outcome
@@ -582,13 +582,20 @@ class TableSweep:
             self.context.fence,
             keeping=self._changed(sweep),
         )
-        # Rules with guards close their references in every batch, for which evictors would wait.
-        most = self.contract.spark.evictors if range_take(self.store, self.rows) is not None else 1
-        divided = shares(self.store, self.context.pace, ranges, most)
+        divided = shares(ranges, self._most_evictors())
         if len(divided) > 1:
-            self._evict_in_tasks(job, ranges, divided)
+            pace = replace(job.pace, connections=len(divided))
+            self._evict_in_tasks(replace(job, pace=pace), ranges, divided)
         else:
             Eviction(self.store, job, self.context.stop, self.context.listener).run(divided[0])
+
+    def _most_evictors(self) -> int:
+        """Return over how many connections ranges may leave at a time: one where batches would wait for each other."""
+        selection = self.rows.selection
+        if self.store.one_writer or selection.rule.spare is not None:  # The rows that are spared are locked.
+            return 1
+        with self.store.transaction() as transaction:
+            return 1 if row_taker(transaction).locks_tables(selection) else self.contract.spark.evictors
 
     def _evict_in_tasks(
         self, job: EvictJob, ranges: Sequence[JournaledRange], divided: Sequence[Sequence[int]]
