@@ -23,6 +23,7 @@ from statistics import median
 
 from wane._contract.model import Age, Cap, Contract, ExcuseKind, Mark, State, Table
 from wane._contract.names import TableName
+from wane._contract.settings import GrowthSettings
 
 _MOST_POINTS = 60
 _LEAST_POINTS = 4
@@ -240,6 +241,13 @@ def days_to(threshold: int, rows: int | None, found: Trend | None, limit: Limit 
     if left > found.spread and (found.high <= 0 or left / found.high > _FORECAST_DAYS):
         return DaysTo(threshold, None, word="never")
     return DaysTo(threshold, None, left / found.high if found.high > 0 else None, word="n/a")
+
+
+def days_to_each(
+    settings: GrowthSettings, rows: int | None, found: Trend | None, limit: Limit | None
+) -> tuple[DaysTo, ...]:
+    """Forecast when each threshold of a contract is reached, if at all."""
+    return tuple(days_to(threshold, rows, found, limit) for threshold in settings.thresholds)
 
 
 def expected(rows: int, found: Trend, days: float, limit: Limit | None = None) -> Expected:

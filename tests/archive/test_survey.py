@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from wane._archive.model import Surveyed
 from wane._db import Store
 from wane._db.statement import Statement
 from wane.errors import WrongArgument
+from wane.observe._sql_snapshots import Snapshot, Snapshots
 
 MORE = """
 [table.ticket]
@@ -146,6 +147,30 @@ def test_rates_come_from_within_the_window_and_the_window_bounds_the_table(datab
         # Under a cap the rate is that of the time since the oldest row, which is a little less than ten days here.
         assert (swept.rows_per_day, swept.tends_to) == pytest.approx((11, 110), rel=0.01)
         assert swept.days_to == {1_000_000: "never", 5_000_000: "never"}
+
+
+def test_the_survey_forecasts_what_growth_does(database: Database, tmp_path: Path) -> None:
+    events(database, 5)
+    tickets(database)
+    contract = CONTRACT + MORE.replace("most = 100", "most = 10_000_000").replace('"10d"', '"365d"')
+    contract += "[growth]\nthresholds = [1_000, 5_000]\n"
+    with cold_keeper(database, tmp_path, contract) as cold:
+        snapshots, now = Snapshots(cold.keeper.store.dialect), cold.keeper.store.now()
+        table = f"{'main' if cold.keeper.store.kind == 'sqlite' else 'public'}.ticket"
+        with cold.keeper.store.transaction() as transaction:
+            for day in range(30):
+                rows = 601 - 10 * day
+                at = now - timedelta(days=day)
+                snapshots.write(transaction.execute, Snapshot(at, table, rows, True, rows * 100, True))
+        [growth] = cold.keeper.growth("ticket")
+        [survey] = cold.keeper.archive.survey("ticket")
+        assert growth.rate is not None
+        assert (survey.rows, survey.rows_per_day) == (growth.rows, round(growth.rate.rate, 1)) == (601, 10)
+        assert growth.limit is not None
+        assert survey.tends_to == growth.limit.rows == 3_650
+        assert [one.threshold for one in growth.days] == [1_000, 5_000]
+        assert survey.days_to == {1_000: 39.9, 5_000: "never"}
+        assert survey.days_to == {one.threshold: one.word or round(one.days or 0, 1) for one in growth.days}
 
 
 def test_numbers_state_how_exact_they_are(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

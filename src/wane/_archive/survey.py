@@ -30,13 +30,14 @@ from wane._archive.sql_survey import Slice, SurveyRows
 from wane._contract.duration import Forever
 from wane._contract.model import Age, Cap, Contract, Expiry, Mark, Orphans, Table
 from wane._contract.names import TableName
+from wane._contract.settings import GrowthSettings
 from wane._db import Store
 from wane._db.counting import Count, as_count, count, measure_rows, stated, stated_each, sum_counts
 from wane._db.schema import TableInfo
 from wane._db.sizes import Size, read_sizes
 from wane._db.statement import Statement
 from wane._db.timestamps import read_time, shown_time
-from wane._forecast import Limit, Trend, arriving, days_to, find_limit, shifted, window_limit
+from wane._forecast import Limit, Trend, arriving, days_to_each, find_limit, shifted, window_limit
 from wane._rules.excuses import excused_tables
 from wane._rules.indexes import observed
 from wane._rules.probes import overlapping
@@ -47,7 +48,6 @@ from wane.errors import TimedOut
 
 HORIZONS = (0, 7, 30, 90)
 """The days ahead for which due rows are counted."""
-THRESHOLDS = (1_000_000, 5_000_000)
 _PROBE_SECONDS = 30.0
 _SLICE_SECONDS = 300.0
 _MOST_SLICES = 2_000
@@ -116,7 +116,7 @@ class Surveyor:
     def _counted(self, name: str, info: TableInfo) -> Surveyed:
         count = measure_rows(self.store, info, _PROBE_SECONDS)
         limit = None if count is None else find_limit(self.contract, name, count.rows, None)
-        return _surveyed(name, "hot", count, self.size(info), limit=limit)
+        return _surveyed(self.contract.growth, name, "hot", count, self.size(info), limit=limit)
 
     def _cold(self, cold: ColdTable) -> Iterator[Surveyed]:
         status = status_of(cold)
@@ -128,9 +128,16 @@ class Surveyor:
         edges = _shown(times, selection)
         keep = next((one.keep for one in self.contract.archive if str(one.table) == cold.name), None)
         limit = None if isinstance(keep, Forever) else window_limit(rate, keep)
-        size = Size(status.bytes)
         yield _surveyed(
-            cold.name, "archive", Count(status.rows), size, rate=rate, limit=limit, edges=edges, months=months
+            self.contract.growth,
+            cold.name,
+            "archive",
+            Count(status.rows),
+            Size(status.bytes),
+            rate=rate,
+            limit=limit,
+            edges=edges,
+            months=months,
         )
 
     def _selection_of(self, name: str) -> Selection | None:
@@ -257,6 +264,7 @@ class _Hot:
         if counted is not None:
             limit = find_limit(self.surveyor.contract, str(self.table.name), counted.rows, rate)
         return _surveyed(
+            self.surveyor.contract.growth,
             str(self.table.name),
             "hot",
             counted,
@@ -282,6 +290,7 @@ def _unsliced(selection: Selection) -> bool:
 
 
 def _surveyed(
+    settings: GrowthSettings,
     name: str,
     tier: str,
     count: Count | None,
@@ -295,7 +304,7 @@ def _surveyed(
     months: dict[str, int] | None = None,
 ) -> Surveyed:
     rows, net = None if count is None else count.rows, None if rate is None else shifted(rate, -leaving)
-    days = (days_to(threshold, rows, net, limit) for threshold in THRESHOLDS)
+    days = days_to_each(settings, rows, net, limit)
     return Surveyed(
         table=name,
         tier=tier,

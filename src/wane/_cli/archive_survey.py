@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from wane._archive.model import Surveyed
 from wane._cli.archive import app, starting
-from wane._cli.growth import days_number
+from wane._cli.growth import days_number, short_count
 from wane._cli.harness import Call, CommandResult, command
 from wane._cli.output import console, print_line, table
 from wane._db.counting import Count, Exactness
@@ -28,8 +28,8 @@ def survey(
     ] = None,
     months: Annotated[bool, typer.Option("--months", help="Show the rows of each month too, as a histogram.")] = False,
 ) -> CommandResult:
-    """Count every hot table and the archive on Spark: rows, bytes, ends, rows a day, days to a million and to five, and
-    what will be due.
+    """Count every hot table and the archive on Spark: rows, bytes, ends, rows a day, days to the thresholds of
+    `[growth]`, and what will be due.
 
     Hot tables are read in slices of time. Days are `never` for tables that do not grow, or whose window or cap bounds
     them below, and `n/a` where the last weeks were not alike.
@@ -60,7 +60,7 @@ def print_survey(found: Sequence[Surveyed]) -> None:
     console().print()
     thresholds = list(dict.fromkeys(threshold for one in found for threshold in one.days_to))
     horizons = list(dict.fromkeys(days for one in found for days in one.due))
-    to = [f"to {threshold // 1_000_000} M" for threshold in thresholds]
+    to = [f"to {short_count(threshold)}" for threshold in thresholds]
     due = ["due" if not days else f"in {days} d" for days in horizons]
     shown = table("table", "tier", "a day", "tends to", *to, *due, right=("a day", "tends to", *to, *due))
     for one in found:

@@ -17,7 +17,7 @@ from wane._contract.model import Cap, Contract, ToArchive
 from wane._db import Store
 from wane._db.counting import Exactness
 from wane._db.statement import Statement
-from wane._forecast import days_to
+from wane._forecast import days_to_each
 from wane._rules.rows import cutoff
 from wane.errors import StoreError, Unreachable
 from wane.observe import _gauge as gauge
@@ -143,7 +143,7 @@ class Gauges:
             yield gauge.TABLE_ROWS_EXACT, (table,), float(one.exact)
             if one.rate is not None:
                 yield gauge.TABLE_RATE, (table,), one.rate
-            days = [days_to(threshold, one.rows, one.trend, one.limit) for threshold in settings.thresholds]
+            days = days_to_each(settings, one.rows, one.trend, one.limit)
             alert = find_alert(one.rows, days, settings)
             for each in days:
                 labels = (table, str(each.threshold))

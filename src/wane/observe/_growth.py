@@ -20,7 +20,7 @@ from wane._db import Store
 from wane._db.counting import Exactness, as_count, measure_rows, stated
 from wane._db.row_numbers import row_numbers
 from wane._db.sizes import read_sizes
-from wane._forecast import DaysTo, Expected, Limit, Trend, Verdict, days_to, expected, find_limit, shifted, trend
+from wane._forecast import DaysTo, Expected, Limit, Trend, Verdict, days_to_each, expected, find_limit, shifted, trend
 from wane._leases import Leases
 from wane._ledger import Ledger
 from wane.events import Listener, SnapshotTaken, TableNearThreshold, ignore_event
@@ -206,7 +206,7 @@ class _Forecasts:
         rate = self._trend(recent)
         sizes = [(_days(each, recent[0]), float(each.bytes)) for each in recent if each.bytes is not None]
         limit = self._limit(one.shown, rows, rate)
-        days = tuple(days_to(threshold, rows, rate, limit) for threshold in self._settings.thresholds)
+        days = days_to_each(self._settings, rows, rate, limit)
         return TableGrowth(
             table=one.shown,
             taken_at=None if last is None else last.taken_at,
