@@ -338,7 +338,7 @@ def test_one_pass_over_a_small_table_counts_what_its_indexes_count(
         assert number is not None
         world.keeper.release_hold(number)
         assert counted() == few
-        monkeypatch.setattr("wane._db.postgres.dialect.PostgresDialect.counts_few", False)
+        monkeypatch.setattr("wane._db.postgres.dialect.PostgresDialect.reads_few", False)
         assert counted() == few
 
 

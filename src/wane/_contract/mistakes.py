@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -174,6 +174,7 @@ def append_key(text: str, part: object) -> str:
     return f"{text}.{_key(str(part))}" if text else _key(str(part))
 
 
+@lru_cache(maxsize=1_000)  # The same keys at every reading of a contract's tables.
 def _key(part: str) -> str:
     if _BARE_KEY.fullmatch(part):
         return part

@@ -81,7 +81,7 @@ class TableName:
         )
 
     def __str__(self) -> str:
-        return join_name([self.name] if self.schema is None else [self.schema, self.name])
+        return _quoted(self.name) if self.schema is None else f"{_quoted(self.schema)}.{_quoted(self.name)}"
 
 
 def parse_reference(text: str) -> tuple[TableName, str]:

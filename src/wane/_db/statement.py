@@ -156,7 +156,7 @@ class Dialect(ABC):
     ended_transactions: str | None = None
     """Counts the transactions that had ended, other than the statement's own, when a statement began; None where the
     connection knows whether others have changed anything."""
-    counts_few = False
+    reads_few = False
     """Whether reading all of a small table once is quicker than reading its indexes one by one."""
     typed_keys = False
     """Whether decoded keys compare like the columns they came from, so that those need not be read again."""
@@ -349,11 +349,18 @@ class Dialect(ABC):
         del without_children
         return f"SELECT count(*) FROM (SELECT 1 FROM {self.table(table)} LIMIT {most}) AS some_rows"
 
-    def count_few(self, table: TableInfo, conditions: Sequence[str]) -> str:
-        """Write a query that counts all rows `t` of a small table, and those that fulfil each condition, in one pass.
+    def read_few(self, table: TableInfo, aggregates: Sequence[str], outputs: Sequence[str]) -> str:
+        """Write a query that aggregates the rows `t` of a small table in one pass.
 
-        One array of them; NULL if the table has more than a few pages. Nothing may inherit from it. Only where
-        `counts_few`.
+        Outputs are whole numbers, written with the aggregates `s.n0`, `s.n1` and so on. The result is one array of
+        them; NULL if the table has more than a few pages. Nothing may inherit from it. Only where `reads_few`.
+        """
+        raise NotImplementedError
+
+    def time_number(self, expression: str, column: Column, time: Time) -> str | None:
+        """Write the whole number of a plausible time, which `read_time_number` reads; None where it has none.
+
+        Only where `reads_few`.
         """
         raise NotImplementedError
 

@@ -180,11 +180,20 @@ def read_time(value: object, time: Time) -> datetime | None:
     return instant if instant is not None and instant >= EARLIEST else None
 
 
+def read_time_number(number: int | None, time: Time) -> int | datetime | None:
+    """Return the value that a column has whose time was written as a whole number: of timestamps, microseconds."""
+    if number is None or time.unit in PER_SECOND:
+        return number
+    instant = from_micros(number)
+    return instant if time.zone is None else instant.replace(tzinfo=None)
+
+
 def _from_number(value: object, unit: Unit) -> datetime | None:
     if not isinstance(value, int | float | Decimal) or value != value or value < SMALLEST[unit]:
         return None
+    exact = value if isinstance(value, int) else Decimal(value)
     try:
-        return from_micros(round(Decimal(value) * (1_000_000 // PER_SECOND[unit])))
+        return from_micros(round(exact * (1_000_000 // PER_SECOND[unit])))
     except (OverflowError, ValueError):
         return None
 

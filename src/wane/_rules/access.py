@@ -48,7 +48,6 @@ def check_indexes(
     store: Store, selection: Selection, rows: RowCount, report: Report, *, large_only: bool = False
 ) -> None:
     """Report a rule that would read whole tables, or whole large ones, with the statements that create the indexes."""
-    path = rule_path(selection)
 
     def concerned(table: TableInfo) -> bool:
         return not large_only or is_large(rows(table))
@@ -60,7 +59,7 @@ def check_indexes(
             small = count is not None and count < _LEAST_PLANNED and not is_large(count)
             severity = Severity.NOTE if small else _severity(selection, count)
             for message, fix in _missing(store, selection, count):
-                report.add(severity, "no-index", selection.name, path, message, fix)
+                report.add(severity, "no-index", selection.name, rule_path(selection), message, fix)
     if selection.rule.spare is not None and not large_only:
         _check_spared(store, selection, report)
     for parent, reference, where in _references(selection):
@@ -73,7 +72,7 @@ def check_indexes(
                 _severity(selection, count),
                 "no-reference-index",
                 selection.name,
-                path,
+                rule_path(selection),
                 f"no index of {reference.table.name} starts with {names}, so every row that leaves reads all of it",
                 store.dialect.index_ddl(reference.table, reference.columns, None),
             )

@@ -8,8 +8,9 @@ here as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import timedelta
+from functools import partial
 from itertools import combinations
 from typing import Final
 
@@ -26,6 +27,10 @@ from wane._rules.walk import Walk
 
 Probe = Callable[[Parameters], str]
 """Writes a query with one value."""
+Aggregated = tuple[str, Callable[[str], str]]
+"""An aggregate of rows `t`, and what writes the whole number that is made of its value."""
+Aggregate = Callable[[Parameters], Aggregated]
+"""Writes an aggregate."""
 
 
 class Unread:
@@ -74,11 +79,14 @@ class ProbedTable:
     """Whether it is a table of its own, and nothing inherits from it."""
     by_row: tuple[int, ...] = ()
     """The numbers of the rules whose rows are due by their own columns alone, unless they are held."""
+    overlapping: bool = field(init=False)
+    """Whether two rules may select the same row."""
+    scoped: bool = field(init=False)
+    """Whether a rule applies to scopes of the table."""
 
-    @property
-    def overlapping(self) -> bool:
-        """Return whether two rules may select the same row."""
-        return overlapping(self.selections)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "overlapping", overlapping(self.selections))
+        object.__setattr__(self, "scoped", any(one.per for one in self.selections))
 
     @property
     def finished(self) -> tuple[State, ...]:
@@ -121,10 +129,54 @@ class Probes:
         """Write the count of the rows of a table, up to one more than `most`, or, of a small one, all of them."""
         return self.rows.dialect.count_up_to(table, p.bind("counted", most + 1), without_children=without_children)
 
-    def count_few(self, p: Parameters, table: TableInfo, selections: Sequence[Selection], now: When) -> str:
-        """Write the count of all rows of a small table, and of the rows due under each of some rules, in one array."""
-        due = [" AND ".join(self._rows(one).due(p, one, now)) for one in selections]
-        return self.rows.dialect.count_few(table, due)
+    def few(self, p: Parameters, table: TableInfo, aggregates: Sequence[Aggregate]) -> str:
+        """Write one pass over a small table for some aggregates; the result is one array of whole numbers."""
+        written = [write(p) for write in aggregates]
+        outputs = [output(f"s.n{number}") for number, (_, output) in enumerate(written)]
+        return self.rows.dialect.read_few(table, [aggregate for aggregate, _ in written], outputs)
+
+    def few_rows(self, p: Parameters) -> Aggregated:
+        """Write the count of all rows, for `few`."""
+        del p
+        return "count(*)", str
+
+    def few_due(self, p: Parameters, selection: Selection, now: When) -> Aggregated:
+        """Write the count of a rule's due rows, for `few`."""
+        return f"count(*) FILTER (WHERE {' AND '.join(self._rows(selection).due(p, selection, now))})", str
+
+    def few_soon(self, p: Parameters, selection: Selection, now: When, within: timedelta) -> Aggregated:
+        """Write the count of the rows that become due within a time, for `few`."""
+        return f"count(*) FILTER (WHERE {' AND '.join(self._becoming_due(p, selection, now, within))})", str
+
+    def few_oldest_due(self, p: Parameters, selection: Selection, now: When) -> Aggregated:
+        """Write the number of the time of a rule's oldest due row, for `few`; NULL if nothing is due."""
+        time = self.rows.dialect.order("t", selection.time_column, selection.time)
+        due = " AND ".join(self._rows(selection).due(p, selection, now))
+        return f"min({time}) FILTER (WHERE {due})", partial(self._numbered, selection.time_column, selection.time)
+
+    def few_edge(self, p: Parameters, time_range: TimeRangeProbe, *, newest: bool) -> Aggregated:
+        """Write the number of the oldest or the newest time, for `few`.
+
+        0 if no row has a time; NULL if the first or last one is not plausible, so that only `edge` can find the next.
+        """
+        dialect, column, time = self.rows.dialect, time_range.column, time_range.time
+        mine = ""
+        if time_range.states and time_range.state is not None:
+            state = self.rows.column(time_range.state)
+            mine = f" FILTER (WHERE {dialect.one_of(p, 'state', state, time_range.state, time_range.states)})"
+
+        def output(found: str) -> str:
+            alias, _, name = found.partition(".")
+            plausible = " AND ".join(self._plausible(p, time, replace(column, name=name), alias))
+            number = self._numbered(column, time, found)
+            return f"CASE WHEN {found} IS NULL THEN 0 WHEN {plausible} THEN {number} END"
+
+        return f"{'max' if newest else 'min'}({dialect.order('t', column, time)}){mine}", output
+
+    def _numbered(self, column: Column, time: Time, expression: str) -> str:
+        number = self.rows.dialect.time_number(expression, column, time)
+        assert number is not None
+        return number
 
     def count_states(self, p: Parameters, selection: Selection, states: Sequence[State]) -> str:
         """Write the count of all rows in some states: for the planner to estimate, not to run."""
@@ -174,11 +226,11 @@ class Probes:
         each = " UNION ALL ".join(f"SELECT * FROM ({probe}) AS p{number}" for number, probe in enumerate(probes))
         return f"SELECT {best}(row_time){' AS row_time' if named else ''} FROM ({each}) AS edges"
 
-    def _plausible(self, p: Parameters, time: Time, column: Column) -> list[str]:
+    def _plausible(self, p: Parameters, time: Time, column: Column, alias: str = "t") -> list[str]:
         """Write the conditions that the row has a plausible time, and not one that means "never"."""
         return [
-            *self.rows.dialect.plausible(p, "t", column, time),
-            *self.rows.dialect.before(p, "t", column, time, LATEST, inclusive=False),
+            *self.rows.dialect.plausible(p, alias, column, time),
+            *self.rows.dialect.before(p, alias, column, time, LATEST, inclusive=False),
         ]
 
     def count_due(self, p: Parameters, selections: Sequence[Selection], now: When, most: int) -> str:
@@ -218,16 +270,18 @@ class Probes:
 
         Guards are not checked: they may no longer apply by then.
         """
+        return self._some(p, selection, self._becoming_due(p, selection, now, within), most)
+
+    def _becoming_due(self, p: Parameters, selection: Selection, now: When, within: timedelta) -> list[str]:
         when = cutoff(selection.rule, now)
         assert when is not None
         inclusive = isinstance(selection.rule.bound, Expiry)
         column, time = selection.time_column, selection.time
-        conditions = [
+        return [
             *self.rows.about(p, selection),
             *self.rows.dialect.since(p, "t", column, time, when),
             *self.rows.dialect.before(p, "t", column, time, when + within, inclusive=inclusive),
         ]
-        return self._some(p, selection, conditions, most)
 
     def count_since(self, p: Parameters, selection: Selection, when: When, most: int) -> str:
         """Write the count of the rows that count towards a cap since a time, up to one more than `most`."""

@@ -20,7 +20,7 @@ class PreparedProbes:
         self.rows = Rows(dialect, holds=True)
         self._p = self.rows.parameters()
         self._probes: dict[Hashable, Probe] = {}
-        self._groups: dict[Hashable, Mapping[str, Probe]] = {}
+        self._groups: dict[Hashable, tuple[tuple[str, ...], Mapping[str, Probe]]] = {}
 
     def probe(self, key: Hashable, write: Probe) -> Probe:
         """Return the probe of a key, written only once, with times relative to `NOW`."""
@@ -30,8 +30,11 @@ class PreparedProbes:
             probe = self._probes[key] = lambda _: text
         return probe
 
-    def group(self, key: Hashable, choose: Callable[[], Mapping[str, Probe]]) -> Mapping[str, Probe]:
-        """Return the prepared probes of a key by their names, chosen only once."""
+    def group(
+        self, key: Hashable, choose: Callable[[], tuple[tuple[str, ...], Mapping[str, Probe]]]
+    ) -> tuple[tuple[str, ...], Mapping[str, Probe]]:
+        """Return the prepared probes of a key by their names, and the names of what their last one reads in one pass,
+        chosen only once."""
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = choose()

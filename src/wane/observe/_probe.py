@@ -51,7 +51,7 @@ class Prober:
         """Read rows, their ages and what is due of every table."""
         store.is_migrated()
         reading = self._begin(store, seconds)
-        tables = tuple(one.facts() for one in _read_pressure(reading))
+        tables = tuple(one.facts() for one in _read_pressure(reading, for_health=False))
         return Facts(store.shown, store.kind, reading.now, reading.bound, tables)
 
     def read(self, store: Store, seconds: float = READ_SECONDS) -> Facts:
@@ -68,7 +68,7 @@ class Prober:
             raise
         except StoreError as error:
             problem = error  # Users' tables may still be readable.
-        tables = _read_pressure(reading)
+        tables = _read_pressure(reading, for_health=True)
         _read_health(reading, tables)
         return Facts(
             store.shown,
@@ -99,10 +99,10 @@ def _swept(reading: Reading) -> dict[tuple[str, str], RuleSweeps]:
     return {rule: found for rule in rules if (found := trail.get(rule)) is not None}
 
 
-def _read_pressure(reading: Reading) -> list[TableProbe]:
+def _read_pressure(reading: Reading, *, for_health: bool) -> list[TableProbe]:
     row_counts = RowCounts(reading)
     tables = [TableProbe(reading, one, row_counts) for one in reading.bound.tables]
-    _read(reading, tables, {(one.key, "pressure"): one.first() for one in tables})
+    _read(reading, tables, {(one.key, "pressure"): one.first(for_health=for_health) for one in tables})
     _read(reading, tables, {(one.key, "counts"): one.beyond_few() for one in tables})
     # Statements that may scan all rows run last, and alone, so that they delay no other.
     for one in tables:

@@ -7,12 +7,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from wane._contract.model import Cap
+from wane._contract.model import Cap, Time
 from wane._db.counting import Count, Exactness, count_union, sum_counts
+from wane._db.schema import Column
 from wane._db.sizes import size_probe
 from wane._db.statement import NOW, Parameters
-from wane._db.timestamps import read_time
-from wane._rules.probes import UNREAD, Probe, ProbedTable, Probes, gather
+from wane._db.timestamps import read_time, read_time_number
+from wane._rules.probes import UNREAD, Aggregate, Probe, ProbedTable, Probes, gather
 from wane._rules.queries import queries_of
 from wane._rules.rows import rows_of
 from wane._rules.selection import Selection
@@ -38,45 +39,92 @@ class TableProbe:
         self._hot: float | None = None
         self._finished: Count | None = None
         self._few: tuple[str, ...] = ()
-        """What one pass counts if the table is small."""
+        """What one pass reads if the table is small."""
         self._held = tuple(map(reading.probes.may_be_held, table.selections))
         """Of each rule, whether its rows have to be checked for holds."""
-        if table.without_children and self.store.dialect.counts_few:
-            self._few = ("rows", *(f"due {n}" for n in table.by_row if not self._held[n]))
 
     # Probes
 
-    def first(self) -> Mapping[str, Probe]:
-        """Return the probes of pressure. One of them counts all that one pass over a small table can count."""
-        return self.reading.bound.prepared.group((self.key, self._held), self._first)
+    def first(self, *, for_health: bool) -> Mapping[str, Probe]:
+        """Return the probes of pressure. One of them is one pass over a small table for all that such a pass can read,
+        including, for health, what `second` would read."""
+        prepared = self.reading.bound.prepared
+        few, probes = prepared.group((self.key, self._held, for_health), partial(self._first, for_health))
+        self._few = few
+        return probes
 
-    def _first(self) -> dict[str, Probe]:
+    def _first(self, for_health: bool) -> tuple[tuple[str, ...], Mapping[str, Probe]]:
+        table = self.table
+        few = self._in_one_pass(for_health) if table.without_children and self.store.dialect.reads_few else {}
+        probes = {name: one for name, one in self._edges_and_counts().items() if name not in few}
+        if few:
+            write = partial(self.reading.probes.few, table=table.info, aggregates=tuple(few.values()))
+            probes["few"] = self._probe("few", write, tuple(few))
+        return tuple(few), probes
+
+    def _in_one_pass(self, for_health: bool) -> dict[str, Aggregate]:
+        """Return what one pass over a small table can read."""
+        table, probes = self.table, self.reading.probes
+        few: dict[str, Aggregate] = {"rows": probes.few_rows}
+        if (edge := table.time_range) is not None and self._has_number(edge.column, edge.time):
+            for name in ("oldest", "newest"):
+                few[name] = partial(probes.few_edge, time_range=edge, newest=name == "newest")
+        for n in table.by_row:
+            selection = table.selections[n]
+            if self._held[n]:
+                continue
+            few[f"due {n}"] = partial(probes.few_due, selection=selection, now=NOW)
+            if not for_health:
+                continue
+            if selection.one_time and self._has_number(selection.time_column, selection.time):
+                few[f"oldest due {n}"] = partial(probes.few_oldest_due, selection=selection, now=NOW)
+            if (every := table.every) is not None and self._becomes_due(selection):
+                few[f"soon {n}"] = partial(probes.few_soon, selection=selection, now=NOW, within=every)
+        return few
+
+    def _has_number(self, column: Column, time: Time) -> bool:
+        return self.store.dialect.time_number("", column, time) is not None
+
+    def beyond_few(self) -> dict[str, Probe]:
+        """Return the probes of what that pass did not read: the table is not small, or a time is not plausible."""
+        if (values := self._known("few")) is not None:
+            self.found |= {name: self._from_number(name, value) for name, value in zip(self._few, values, strict=True)}
+            if self._lacks_index():
+                self.found |= {"oldest": None, "newest": None}  # As the probes of a table without an index find.
+        missing = [name for name in self._few if name not in self.found or self.found[name] is UNREAD]
+        return {name: one for name, one in self._edges_and_counts().items() if name in missing} if missing else {}
+
+    def _from_number(self, name: str, value: int | None) -> object:
+        """Return the value that the probe of this name would have found; UNREAD if only that can find it."""
+        if name in ("oldest", "newest"):
+            assert self.table.time_range is not None
+            if value == 0:
+                return None
+            return UNREAD if value is None else read_time_number(value, self.table.time_range.time)
+        if name.startswith("oldest due "):
+            return read_time_number(value, self.table.selections[int(name.removeprefix("oldest due "))].time)
+        if name.startswith("soon ") and value is not None:
+            return min(value, self.reading.most + 1)  # As the probe counts them.
+        return value
+
+    def _edges_and_counts(self) -> dict[str, Probe]:
         table, probes, most = self.table, self.reading.probes, self.reading.most
         wanted = {}
         if table.time_range is not None:
             for name in ("oldest", "newest"):
                 edge = partial(probes.edge, time_range=table.time_range, most=most, newest=name == "newest")
                 wanted[name] = self._probe(name, edge)
-        if self._few:
-            selections = [table.selections[n] for n in table.by_row if f"due {n}" in self._few]
-            few = partial(probes.count_few, table=table.info, selections=selections, now=NOW)
-            wanted["few"] = self._probe("few", few, self._few)
-        return wanted | {name: one for name, one in self._counting(scoped=False).items() if name not in self._few}
-
-    def beyond_few(self) -> dict[str, Probe]:
-        """Return the probes of what that pass did not count, because the table is not small."""
-        if (counts := self._known("few")) is not None:
-            self.found |= zip(self._few, counts, strict=True)
-            return {}
-        return {name: one for name, one in self._counting(scoped=False).items() if name in self._few}
+        return wanted | self._counting(scoped=False)
 
     def scoped(self) -> dict[str, Probe]:
         return self._counting(scoped=True)
 
     def _counting(self, *, scoped: bool) -> dict[str, Probe]:
         table, most = self.table, self.reading.most
+        if scoped and not table.scoped:
+            return {}
         wanted = {f"due {n}": self._due([one]) for n, one in enumerate(table.selections) if bool(one.per) == scoped}
-        if table.overlapping and any(one.per for one in table.selections) == scoped:
+        if table.overlapping and table.scoped == scoped:
             wanted["due"] = self._due(table.selections)
         if not scoped:
             wanted["rows"] = self._probe("rows", partial(self.reading.probes.count, table=table.info, most=most))
@@ -90,14 +138,19 @@ class TableProbe:
         for n, selection in enumerate(self.table.selections):
             due = self._rule_due(n)
             # Most rules have nothing due: then there is no oldest row to read.
-            if (due is None or due.rows) and not selection.per and selection.own_time is not None:
+            may_have = (due is None or due.rows) and not selection.per and selection.own_time is not None
+            if may_have and f"oldest due {n}" not in self.found:
                 oldest = partial(probes.oldest_due, selection=selection, now=NOW)
                 wanted[f"oldest due {n}"] = self._rule_probe("oldest due", [selection], oldest)
-            by_time = selection.one_time and selection.longer is None
-            if every is not None and not isinstance(selection.rule.bound, Cap) and by_time:
+            if every is not None and self._becomes_due(selection) and f"soon {n}" not in self.found:
                 soon = partial(probes.soon_due, selection=selection, now=NOW, within=every, most=self.reading.most)
                 wanted[f"soon {n}"] = self._rule_probe("soon", [selection], soon)
         return wanted
+
+    @staticmethod
+    def _becomes_due(selection: Selection) -> bool:
+        """Return whether a rule's rows become due by a time of their own."""
+        return not isinstance(selection.rule.bound, Cap) and selection.one_time and selection.longer is None
 
     def time_hot_read(self) -> None:
         """Time a read through the index that the rules need: of the oldest row, or, without an index, of a due one."""
@@ -181,7 +234,8 @@ class TableProbe:
 
     @property
     def rows(self) -> Count | None:
-        return self._count("rows", lambda: self._row_counts.of(self.table))
+        counts = self._counts
+        return counts["rows"] if "rows" in counts else self._count("rows", lambda: self._row_counts.of(self.table))
 
     def _known(self, name: str) -> Any:
         value = self.found.get(name, UNREAD)

@@ -38,6 +38,7 @@ _WHOLE = ("smallint", "integer", "bigint")
 _BITS = {"smallint": 15, "integer": 31, "bigint": 63}
 _FRACTIONAL = ("double precision", "numeric")
 _INEXACT = ("real", "double precision")
+_NATIVE = ("timestamp with time zone", "timestamp without time zone")
 _COMPARABLE = ({*_WHOLE, *_FRACTIONAL, "real"}, {"text", "character varying", "character"})
 _NUMBERS = (*_WHOLE, *_INEXACT, "numeric")
 _MOST_NAME_BYTES = 63
@@ -75,7 +76,7 @@ class PostgresDialect(Dialect):
         "    - CASE WHEN pg_current_xact_id_if_assigned() < pg_snapshot_xmax(s) THEN 1 ELSE 0 END\n"
         "  FROM pg_current_snapshot() AS s)"
     )
-    counts_few = True
+    reads_few = True
     typed_keys = True
     json_each = "jsonb_each_text"
 
@@ -269,10 +270,20 @@ class PostgresDialect(Dialect):
         pages = f"SELECT count(*) FROM {self.table(table)} WHERE ctid >= '(0,0)'"
         return f"SELECT CASE WHEN {self._is_small(table)} THEN ({pages}) ELSE ({bounded}) END"
 
-    def count_few(self, table: TableInfo, conditions: Sequence[str]) -> str:
-        counts = ["count(*)", *(f"count(*) FILTER (WHERE {one})" for one in conditions)]
-        pages = f"SELECT ARRAY[{', '.join(counts)}] FROM {self.table(table)} AS t WHERE ctid >= '(0,0)'"
-        return f"SELECT CASE WHEN {self._is_small(table)} THEN ({pages}) END"
+    def read_few(self, table: TableInfo, aggregates: Sequence[str], outputs: Sequence[str]) -> str:
+        named = ", ".join(f"{one} AS n{number}" for number, one in enumerate(aggregates))
+        pages = f"SELECT {named} FROM {self.table(table)} AS t WHERE ctid >= '(0,0)'"
+        array = f"SELECT ARRAY[{', '.join(outputs)}]::bigint[] FROM ({pages}) AS s"
+        return f"SELECT CASE WHEN {self._is_small(table)} THEN ({array}) END"
+
+    def time_number(self, expression: str, column: Column, time: Time) -> str | None:
+        if time.also:
+            return None
+        if time.unit in PER_SECOND and _bare(column) in _WHOLE:
+            return expression
+        if time.unit is Unit.NATIVE and _bare(column) in _NATIVE:
+            return f"(extract(epoch FROM {expression}) * 1000000)::bigint"
+        return None
 
     def _is_small(self, table: TableInfo) -> str:
         return f"pg_relation_size({text_literal(self.table(table))}::regclass) <= {_FEW_BYTES}"
