@@ -5,7 +5,7 @@
 
 Every round gives each contender the same table of about 500 bytes a row, all of it due, and takes them in turns. Wane
 copies, reads back, proves, commits and evicts, and can be killed anywhere; the others copy and delete. On PostgreSQL
-every row is written by a transaction of its own. Everybody's connections are open and everybody's Spark runs already
+every row is written by a transaction of its own. All connections are open and every Spark runs already
 (`spark_start_seconds` says what that took); the rival over JDBC has a Spark of its own, with Spark's own settings of
 Java. The first archive run of a schema proves every row inside the database; so a few rows go first, unmeasured, and
 what is measured is the everyday run. CPU seconds are those of this process, its Java, its tasks and the database's
@@ -117,7 +117,7 @@ keep = "forever"
 
 
 class Watched:
-    """What a family of processes uses, looked at ten times a second: CPU seconds, and the most memory that each kind
+    """What a family of processes uses, sampled ten times a second: CPU seconds, and the most memory that each kind
     held at a time.
 
     Processes end meanwhile, and what they used is in no parent's sum: Spark lets its idle workers go.
@@ -132,7 +132,7 @@ class Watched:
         self.most: dict[str, int] = {}
 
     def __enter__(self) -> Watched:
-        self._look()
+        self._sample()
         self._first = dict(self._last)
         self._over = threading.Event()
         self._watching = threading.Thread(target=self._watch)
@@ -142,7 +142,7 @@ class Watched:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._watching.join()
-        self._look()
+        self._sample()
 
     @property
     def cpu_seconds(self) -> float:
@@ -150,9 +150,9 @@ class Watched:
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         for first in self._families:
             for pid, kind in family(first, self._without):
                 self._last[pid] = max(self._last.get(pid, 0.0), _cpu(pid))
@@ -346,14 +346,14 @@ def pyarrow_script(database: Database, folder: Path) -> dict[str, Any]:
     (folder / "rows").mkdir(parents=True)
     for batch in database.arrow():
         table = pa.Table.from_batches([batch])
-        moments = table["created_at"]
-        if not pa.types.is_timestamp(moments.type):
-            moments = pc.cast(moments, pa.timestamp("ms"))
-        months = pc.strftime(moments, "%Y-%m")
+        times = table["created_at"]
+        if not pa.types.is_timestamp(times.type):
+            times = pc.cast(times, pa.timestamp("ms"))
+        months = pc.strftime(times, "%Y-%m")
         for month in pc.unique(months).to_pylist():
             if month not in writers:
-                place = folder / "rows" / f"{month}.parquet"
-                writers[month] = pq.ParquetWriter(place, table.schema, compression="zstd")
+                target = folder / "rows" / f"{month}.parquet"
+                writers[month] = pq.ParquetWriter(target, table.schema, compression="zstd")
             writers[month].write_table(table.filter(pc.equal(months, month)))
     for writer in writers.values():
         writer.close()
@@ -445,44 +445,44 @@ class SparkJdbc:
 
 def measure(database: Database, folder: Path, rows: int, rounds: int) -> dict[str, Any]:
     def fresh_first(contender: Callable[[Path], dict[str, Any]]) -> Callable[[Path], Callable[[], dict[str, Any]]]:
-        def prepare(place: Path) -> Callable[[], dict[str, Any]]:
+        def prepare(target: Path) -> Callable[[], dict[str, Any]]:
             database.fresh(rows)
-            return lambda: contender(place)
+            return lambda: contender(target)
 
         return prepare
 
     contenders: dict[str, Callable[[Path], Callable[[], dict[str, Any]]]] = {
-        "wane": lambda place: wane(database, place, rows),
-        "pyarrow_script": fresh_first(lambda place: pyarrow_script(database, place)),
+        "wane": lambda target: wane(database, target, rows),
+        "pyarrow_script": fresh_first(lambda target: pyarrow_script(database, target)),
     }
     if shutil.which("zstd") and shutil.which("psql" if database.kind == "postgres" else "sqlite3"):
-        contenders["copy_and_zstd"] = fresh_first(lambda place: copy_and_zstd(database, place))
+        contenders["copy_and_zstd"] = fresh_first(lambda target: copy_and_zstd(database, target))
     rival = None
     if isinstance(database, Postgres) and ("host=/" in database.url or not JDBC.exists()):
         print_line(f"Spark over JDBC is not measured: it needs TCP and {JDBC} (Debian: libpostgresql-jdbc-java)")
     elif isinstance(database, Postgres):
         rival = SparkJdbc(database, folder)
-        contenders["spark_jdbc"] = fresh_first(lambda place: rival.run(place, rows))
+        contenders["spark_jdbc"] = fresh_first(lambda target: rival.run(target, rows))
     samples: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     for number in range(rounds):
         for name, prepare in contenders.items():
-            place = folder / f"{database.kind}-{name}-{number}"
-            run = prepare(place)
+            target = folder / f"{database.kind}-{name}-{number}"
+            run = prepare(target)
             heap = database.size()
             whose = rival.program.pid if rival is not None and name == "spark_jdbc" else os.getpid()
             servers = database.server()
             with Watched(whose, without=servers) as used, Watched(*servers) as server:
-                seconds, told = timed(run)
+                seconds, reported = timed(run)
             if whose != os.getpid():
                 used.most.pop("driver")  # A pipe's end.
             assert database.left() == 0, name
-            size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+            size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
             server_cpu = server.cpu_seconds
             cpu = {"cpu_seconds": round(used.cpu_seconds + server_cpu, 2), "server_cpu_seconds": round(server_cpu, 2)}
-            sample = {"seconds": round(seconds, 2), **cpu, "size_of_heap": round(size / heap, 3), **told}
+            sample = {"seconds": round(seconds, 2), **cpu, "size_of_heap": round(size / heap, 3), **reported}
             samples[name].append({**sample, "memory_mb": used.most | server.most})
             print_line(f"{database.kind} round {number + 1} {name}: {samples[name][-1]}")
-            shutil.rmtree(place)
+            shutil.rmtree(target)
     if rival is not None:
         rival.close()
     return {"rows": rows, **_now(), "samples": samples, "ratios": ratios(samples)}
@@ -511,15 +511,15 @@ def scale(database: Database, folder: Path, rows: int, factor: int) -> dict[str,
     """A part of the rows, and all of them."""
     found: dict[str, Any] = {}
     for name, count in (("part", rows // factor), ("whole", rows)):
-        place = folder / f"{database.kind}-{name}"
-        run = wane(database, place, count, at_once=True)
+        target = folder / f"{database.kind}-{name}"
+        run = wane(database, target, count, at_once=True)
         servers = database.server()
         with Watched(os.getpid(), without=servers) as used, Watched(*servers) as server:
-            seconds, told = timed(run)
-        shutil.rmtree(place)
+            seconds, reported = timed(run)
+        shutil.rmtree(target)
         spent = round(used.cpu_seconds + server.cpu_seconds, 2)
         sample = {"rows": count, "seconds": round(seconds, 2), "cpu_seconds": spent}
-        found[name] = {**sample, **told, "memory_mb": used.most | server.most}
+        found[name] = {**sample, **reported, "memory_mb": used.most | server.most}
         print_line(f"{database.kind} {name}: {found[name]}")
     part, whole = found["part"], found["whole"]
     found["time"] = round(whole["seconds"] / part["seconds"], 3)
@@ -624,7 +624,7 @@ def _add_files(table: ColdTable, files: int) -> None:
     table.write(handle, actions, [], {})
 
 
-# --- A cluster, and a database that makes everybody wait --------------------------------------------------------------
+# --- A cluster, and a database that makes every process wait ----------------------------------------------------------
 
 
 BYTES_PER_SECOND = 500_000
@@ -690,7 +690,7 @@ b.print_line(json.dumps(b._archive(b.load_contract(b.Path(sys.argv[1])))))
 
 
 def on_clusters(database: Postgres, folder: Path, rows: int) -> dict[str, Any]:
-    """One, two and four worker processes; each of the sixteen ranges waits for as long, whoever reads or deletes it."""
+    """Run one, two and four worker processes; each of the sixteen ranges waits for as long in all of them."""
     sys.path.insert(0, str(ROOT / "tests"))
     from archive.cluster import cluster, environment
 
@@ -704,9 +704,9 @@ def on_clusters(database: Postgres, folder: Path, rows: int) -> dict[str, Any]:
     shipped = environment(folder)
     found: dict[str, Any] = {}
     for workers in (1, 2, 4):
-        place = folder / str(workers)
-        place.mkdir()
-        with cluster(place, workers, {"WANE_TASK_URL": given}) as master:
+        target = folder / str(workers)
+        target.mkdir()
+        with cluster(target, workers, {"WANE_TASK_URL": given}) as master:
             settings = f"""[spark]
 master = "{master}"
 url_variable = "WANE_TASK_URL"
@@ -718,7 +718,7 @@ evictors = {workers}
 "spark.driver.host" = "127.0.0.1"
 "spark.executor.memory" = "512m"
 """
-            promised = contract(place, database.url, database.unit, settings)
+            promised = contract(target, database.url, database.unit, settings)
             with open_keeper(None, contract=promised) as keeper:
                 keeper.migrate()
                 keeper.enable()
@@ -749,8 +749,8 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results |= machine()
-    with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="wane-bench-") as target:
+        folder = Path(target)
         settings = contract(folder / "first", "sqlite:///unused.db", Sqlite.unit).spark
         if not options.cluster and not options.cold:
             with long_work(options.rows):  # As a sweep of so many rows starts it.
@@ -779,7 +779,7 @@ def main() -> None:
             with postgres_url(tcp=True) as url:
                 measured(Postgres(url))
     text = json.dumps(results, indent=2) + "\n"
-    assert place not in text
+    assert target not in text
     RESULTS.write_text(text)
     for kind in ("sqlite", "postgres"):
         for name, value in results.get(kind, {}).get("ratios", {}).items():

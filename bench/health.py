@@ -50,10 +50,10 @@ def opened(url: str, promised: Contract, *, read_only: bool = True) -> Keeper:
     return Keeper(promised, open_store(resolve_url(url), promised.store, read_only=read_only))
 
 
-def first(url: str, promised: Contract, ask: Callable[[Keeper], Any]) -> Callable[[], Any]:
+def first(url: str, promised: Contract, read: Callable[[Keeper], Any]) -> Callable[[], Any]:
     def once() -> Any:
         with opened(url, promised) as keeper:
-            return ask(keeper)
+            return read(keeper)
 
     return once
 
@@ -70,15 +70,19 @@ def measure(kind: str, url: str, promised: Contract, rounds: int, cpu: bool) -> 
         if kind == "postgres":
             install(keeper)
     scan, _, scanning = (scan_sqlite if kind == "sqlite" else scan_postgres)(url)
-    kept = opened(url, promised)
+    retained = opened(url, promised)
     actions: dict[str, Callable[[], Any]] = {
         "scan": scan,
         "pressure, first": first(url, promised, Keeper.pressure),
-        "pressure, again": kept.pressure,
+        "pressure, again": retained.pressure,
         "health, first": first(url, promised, Keeper.health),
-        "health, again": kept.health,
+        "health, again": retained.health,
     }
-    servers = {"scan": scanning, "pressure, again": server_of(kept.store), "health, again": server_of(kept.store)}
+    servers = {
+        "scan": scanning,
+        "pressure, again": server_of(retained.store),
+        "health, again": server_of(retained.store),
+    }
     if kind == "postgres":
         actions["view"], servers["view"] = in_sql(url, "SELECT * FROM wane.v_queue_retention_pressure")
         if cpu:  # The server's process of a keeper that was just opened is not known before.
@@ -97,8 +101,8 @@ def measure(kind: str, url: str, promised: Contract, rounds: int, cpu: bool) -> 
         print_line(
             f"{kind} round {number}: " + ", ".join(f"{name} {seconds:.4f} s" for name, (seconds, _) in taken.items())
         )
-    version = kept.store.version()
-    kept.close()
+    version = retained.store.version()
+    retained.close()
     return {
         "version": version,
         "seconds": samples,

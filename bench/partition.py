@@ -148,7 +148,7 @@ def convert(world: World) -> dict[str, Any]:
     """With Wane, while an application works."""
     world.plain()
     with world.keeper() as keeper:
-        with Foreground(world) as alone:
+        with Foreground(world) as undisturbed:
             time.sleep(3)
         with Foreground(world) as beside:
             seconds, done = timed(lambda: keeper.partition.convert("event", accept=True))
@@ -158,7 +158,7 @@ def convert(world: World) -> dict[str, Any]:
         "longest_lock_ms": done.longest_lock_seconds * 1000,
         "undo_seconds": back,
         "undo_lock_ms": undone.longest_lock_seconds * 1000,
-        "p99_alone_ms": alone.p99_ms(),
+        "p99_alone_ms": undisturbed.p99_ms(),
         "p99_beside_ms": beside.p99_ms(),
     }
 
@@ -224,13 +224,13 @@ def retire(world: World) -> dict[str, Any]:
         world.fill("event")
         began = time.perf_counter()
         gone = keeper.partition.retire("event")
-        aside = time.perf_counter() - began
+        detaching = time.perf_counter() - began
         time.sleep(1.1)
         drop, _ = timed(lambda: keeper.partition.retire("event"))
         months = [one for one in gone if one.outcome == "quarantined"]
         assert months, gone
         rows = sum(one.counts["event"] for one in months)
-        return {"seconds_per_month": (aside + drop) / len(months), "rows": rows}
+        return {"seconds_per_month": (detaching + drop) / len(months), "rows": rows}
 
 
 def by_rows(world: World) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 knockerlite's prune_events on its own SQLite file, and procrastinate's delete_old_jobs on its own PostgreSQL schema,
 each beside Wane on a copy of the same tables with the same rows, the same index and the same durability (knockerlite
-sets synchronous = NORMAL; on PostgreSQL neither waits for the disk), in turns, with everybody's connection open. The
+sets synchronous = NORMAL; on PostgreSQL neither waits for the disk), in turns, with every connection open. The
 PostgreSQL server is started for the run, or named by WANE_BENCH_POSTGRES_URL. Raw samples go to
 bench/results/peers.json.
 """

@@ -6,8 +6,8 @@ Every round gives each contender a fresh copy of the same table with the same in
 yardstick is one DELETE of everything due, of rows that nothing refers to (guarded), or with the rows that refer to them
 (followed). Batches are of 1,000 rows, or as large as fit into the default 5 ms, without pauses; then the default pace,
 which pauses, on a database that has been idle for some seconds, beside `--fast`, by the clock, with --idle-rows. With
---cpu the other ratios are of CPU time, client and server process together: on a busy machine, that counts. Everybody's
-connection is open, and nobody's commits wait for the disk, as those of a sweep do not (SQLite: a write-ahead log with
+--cpu the other ratios are of CPU time, client and server process together: on a busy machine, that counts. Every
+connection is open, and no commits wait for the disk, as those of a sweep do not (SQLite: a write-ahead log with
 synchronous = NORMAL; PostgreSQL, on disk: synchronous_commit = off). Raw samples go to bench/results/prune-sqlite.json
 and prune-postgres.json.
 """
@@ -201,7 +201,7 @@ class Postgres:
         return self.connection.execute(text.encode()).rowcount
 
     def written(self) -> int:
-        """Bytes of write-ahead log so far, with what is still in the server's buffers: nobody's commits wait for the
+        """Return the bytes of write-ahead log so far, with those in the server's buffers: no commits wait for the
         disk."""
         [(position,)] = self.connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'").fetchall()
         return int(position)

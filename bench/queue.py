@@ -527,14 +527,14 @@ def _enqueue_slowly(
     barrier: Barrier, wakeups: int, once: Callable[[], object], between: Callable[[], None]
 ) -> list[float]:
     barrier.wait()
-    told = []
+    sent = []
     for _ in range(wakeups):
         time.sleep(0.03)
-        told.append(time.monotonic())
+        sent.append(time.monotonic())
         once()
         time.sleep(0.03)
         between()
-    return told
+    return sent
 
 
 WAKING = {"wane": (wane_waits, wane_wakes), "honker": (honker_waits, honker_wakes)}
@@ -552,12 +552,12 @@ def _latency_process(
 
 
 def wakeup_latencies(name: str, where: str, wakeups: int) -> list[float]:
-    """Milliseconds from the beginning of an enqueue to the moment that a waiting process has been woken."""
+    """Milliseconds from the beginning of an enqueue until a waiting process has been woken."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(2), context.Queue()
     processes = [
         context.Process(target=_latency_process, args=(work, where, barrier, wakeups, results, role))
-        for role, work in zip(("woken", "told"), WAKING[name], strict=True)
+        for role, work in zip(("woken", "sent"), WAKING[name], strict=True)
     ]
     for process in processes:
         process.start()
@@ -567,10 +567,10 @@ def wakeup_latencies(name: str, where: str, wakeups: int) -> list[float]:
     # A commit between two enqueues may wake too: each enqueue counts with the first wakeup after it.
     woken = sorted(found["woken"])
     latencies = []
-    for told in found["told"]:
-        after = next((one for one in woken if one > told), None)
+    for sent in found["sent"]:
+        after = next((one for one in woken if one > sent), None)
         if after is not None:
-            latencies.append((after - told) * 1_000)
+            latencies.append((after - sent) * 1_000)
     return latencies
 
 

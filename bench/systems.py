@@ -5,7 +5,7 @@
 The tables have the columns, keys, indexes and triggers that matter of Django's sessions, Celery's results, River, Oban,
 Solid Queue, procrastinate and Prefect's flow runs, and the statements of their cleaners, with the batches that those
 have; nothing of the systems themselves runs, and no cleaner pauses. Each contender gets a fresh copy, in turns;
-everybody's connection is open, and nobody's commits wait for the disk. Both must delete the same number of rows of each
+every connection is open, and no commits wait for the disk. Both must delete the same number of rows of each
 table. The default pace, on a database that is idle, is measured beside `--fast` by the clock, for systems whose rows
 have followers. Raw samples go to bench/results/systems.json.
 """

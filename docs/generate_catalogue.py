@@ -28,11 +28,11 @@ def merge(recorded: Path) -> None:
 
 def compared(record: dict[str, Any]) -> str:
     """Write in which rows the two differ, and why."""
-    said = [
+    words = [
         f"{why} ({many(sum(tables.values()), 'row')} of {many(len(tables), 'table')})"
         for why, tables in record["differs"]
     ]
-    return f"equal, but {'; '.join(said)}" if said else "equal"
+    return f"equal, but {'; '.join(words)}" if words else "equal"
 
 
 def proofs() -> str:
@@ -54,9 +54,9 @@ def windows() -> str:
     """Write a line for each window."""
     lines = ["| contract | window | own | why |", "|---|---|---|---|"]
     lines += [
-        f"| `{system.name}` | `{name}` | {f'`{said.own}`' if said.own else 'none'} | {said.why} |"
+        f"| `{system.name}` | `{name}` | {f'`{words.own}`' if words.own else 'none'} | {words.why} |"
         for system in catalogue.systems()
-        for name, said in system.windows.items()
+        for name, words in system.windows.items()
     ]
     return "\n".join(lines)
 

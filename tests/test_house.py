@@ -178,12 +178,12 @@ STORED_NAMES = frozenset(
 """Names of columns, of the contract's language and of other libraries."""
 
 
-def paraphrased_names(folder: Path, banned: frozenset[str]) -> list[str]:
+def paraphrased_names(folder: Path) -> list[str]:
     """List what the Python files of a folder define under a name with a banned word."""
     found = []
     for file in sorted(folder.rglob("*.py")):
         where = file.relative_to(folder)
-        if set(re.findall("[a-z]+", file.stem)) & banned:
+        if set(re.findall("[a-z]+", file.stem)) & BANNED_WORDS:
             found.append(str(where))
         for node in ast.walk(parsed(file)):
             match node:
@@ -194,22 +194,23 @@ def paraphrased_names(folder: Path, banned: frozenset[str]) -> list[str]:
                 case _:
                     continue
             words = {word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)}
-            if words & banned and name not in STORED_NAMES:
+            if words & BANNED_WORDS and name not in STORED_NAMES:
                 found.append(f"{where}:{node.lineno} {name}")
     return found
 
 
 def test_identifiers_use_technical_words() -> None:
-    assert [*paraphrased_names(SOURCE, BANNED_WORDS), *paraphrased_names(TESTS, BANNED_WORDS)] == []
+    assert [name for folder in (SOURCE, TESTS, BENCH, DOCS) for name in paraphrased_names(folder)] == []
 
 
-def test_prose_of_the_source_names_who_does_it() -> None:
+def test_prose_of_code_names_who_does_it() -> None:
     # Not \b: words that underscores join are words too.
     words = "nobody|somebody|everybody|whoever|told|moments?|mend(?:s|ed|ing)?|asks? back|who asks"
     paraphrased = re.compile(rf"(?<![a-z])({words})(?![a-z])", re.IGNORECASE)
     pages = [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.html"), SOURCE / "_check" / "explanations.toml"]
+    pages += [*BENCH.rglob("*.py"), *DOCS.rglob("*.py")]
     assert [
-        f"{page.relative_to(SOURCE)}:{number} {found[0]}"
+        f"{page.relative_to(DOCS.parent)}:{number} {found[0]}"
         for page in pages
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
         if (found := paraphrased.search(line)) is not None

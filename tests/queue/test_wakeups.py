@@ -91,7 +91,7 @@ def test_what_makes_nothing_ready_wakes_no_consumer(store: Store, clock: Clock) 
 
 
 def test_a_wait_that_gives_up_does_so_in_time_beside_one_that_goes_on(database: Database, queue: Queue) -> None:
-    """The other thread may watch for a second: nobody else has to wait for it, neither to be woken nor to give up."""
+    """The other thread may watch for a second: no other thread waits for it, to be woken or to give up."""
     queue.enqueue("k")
     with waiting(database) as other, closing(Queue(other.store, "quiet", wakeups=other._wakeups)) as quiet:
         long = Background(lambda: quiet.wait_for_wakeup(0, SOON))

@@ -109,7 +109,7 @@ def walk_through(folder: Path, rows: int, *, archive: bool) -> None:
 
 
 def _safe(stayed: list[tuple[Trap, int]]) -> str:
-    """Say how many planted rows exist now, and what became of the others."""
+    """Report how many planted rows exist now, and what became of the others."""
     planted, there = sum(trap.rows for trap, _ in stayed), sum(count for _, count in stayed)
     aged = sum(trap.rows - count for trap, count in stayed if not trap.lasting)
     lost = planted - there - aged

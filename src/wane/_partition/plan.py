@@ -286,7 +286,7 @@ class PartitionPlanner:
 
 
 def _way(state: str, name: str) -> str:
-    """Say what to do with a table that is not a plain one."""
+    """Return the next step for a table that is not a plain one."""
     if state == "partitioned":
         return "it is partitioned"
     if state.startswith("undo"):

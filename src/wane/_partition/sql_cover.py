@@ -82,7 +82,7 @@ class Covering(Steps):
         return self.patiently(work, patience)
 
     def _uncover(self, run: Execute, a: Anatomy, range_: Range, late: str) -> bool:
-        """Make room for a range: the partition that covers it is replaced by ones that cover only what is beside it.
+        """Free a range: the partition that covers it is replaced by ones that cover only what is beside it.
 
         Rows that came late are stored in a temporary table named `late`. Return whether there is one.
         """

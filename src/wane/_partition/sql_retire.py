@@ -372,7 +372,7 @@ class RetireSteps(Covering):
         self._show_parts(run, a, detached, mark)
         run(doubled(f"ALTER TABLE {detached} SET SCHEMA {quote(a.schema)}"), {})
         run(doubled(f"ALTER TABLE {quote(a.schema)}.{bare} RENAME TO {quote(leaf)}"), {})
-        # A long name was shortened to make room for the mark; those that undoing needs are known.
+        # A long name was shortened to fit the mark; those that undoing needs are known.
         requested = [*own_names(a.name), *(one.name for one in a.indexes)]
         requested += [unpartitioned_name(leaf, number) for number in range(len(a.unpartitioned_indexes))]
         was = {fitted(name, mark): name for name in requested}

@@ -118,7 +118,7 @@ def _first(rules: Sequence[WhyRule]) -> WhyRule | None:
 
 
 def _retained(table: Table, rules: Sequence[WhyRule]) -> str:
-    """Say why no rule takes a row: because of its state, or because of what each rule requires."""
+    """Explain why no rule takes a row: because of its state, or because of what each rule requires."""
     states = [one for rule in rules for one in rule.conditions if one.kind == "state"]
     if rules and len(states) == len(rules) and not any(one.met for one in states):
         [(column, value)] = states[0].values.items()

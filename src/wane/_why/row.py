@@ -157,7 +157,7 @@ def _window_in_words(rule: Rule, parts: RowParts) -> str:
 
 
 def unmet_in_words(condition: RowCondition) -> str:
-    """Say what a row lacks: the values that it has, and what the rule requires."""
+    """Describe what a row lacks: the values that it has, and what the rule requires."""
     if condition.retaining is not None:
         more = "at least " if condition.retaining >= MOST_COUNTED else ""
         what = "hold" if condition.kind == "hold" else "row"

@@ -1,6 +1,6 @@
 """Space: what pruning freed, by the audit trail and on disk, what is unused, and what to do about it.
 
-Deleted rows leave room that new rows use; the file does not shrink by itself. On PostgreSQL the statement that would
+Deleted rows leave space that new rows use; the file does not shrink by itself. On PostgreSQL the statement that would
 help is reported and never run; on SQLite free pages can be returned to the disk incrementally, within a budget.
 """
 
@@ -197,7 +197,7 @@ def _about_table(space: TableSpace, settings: SpaceSettings) -> list[Advice]:
 
 
 def _about_empty_pages(space: TableSpace, name: str) -> list[Advice]:
-    free = "most of its pages are half empty. New rows use that room; if the disk needs it back"
+    free = "most of its pages are half empty. New rows use that space; if the disk needs it"
     table = shlex.quote(f"{space.schema}.{space.name}")
     return [
         Advice("trim", f"{free}, empty pages at the end of its file go first", postgres.TRIM.format(name)),
@@ -225,7 +225,7 @@ def _about_database(database: DatabaseSpace, settings: SpaceSettings) -> list[Ad
         f"{why}. A compact copy shows how small it can be, while others read and write; it lacks what they write from then on,"
         " so it may replace the file only if nothing was written"
     )
-    once = f"once, while no one uses the database, and with {database.bytes:,} bytes of room beside it; then `wane space --vacuum` works"
+    once = f"once, while no one uses the database, and with {database.bytes:,} bytes of free disk space beside it; then `wane space --vacuum` works"
     return [
         Advice("copy", copy, sqlite.COPY),
         Advice("vacuum", once, sqlite.ALLOW_VACUUM, blocks=True),

@@ -196,7 +196,7 @@ class _PieceLoad:
         assert self.job.lease is not None
         Journal(transaction).require(self.job.lease)
         if RestoreJournal(transaction).lock_piece(self.job.restore, self.piece.number) != self.piece:
-            raise ArchiveBusy("another task restores the same rows", "it goes on with them")
+            raise ArchiveBusy("another task restores the same rows", "it continues with them")
         return transaction.now()
 
     def _transaction(self, families: Sequence[RowFamily], *, refused: str = "") -> None:

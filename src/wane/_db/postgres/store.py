@@ -423,8 +423,8 @@ class PostgresStore(Store):
 
     def applied_migrations(self) -> list[str]:
         hint = (
-            "the role that runs Wane needs the contract's admin role: `wane roles --apply`, then GRANT it. Who only wants to see the"
-            f" pressure needs the reader role, and asks {OWN_SCHEMA}.v_queue_retention_pressure"
+            "the role that runs Wane needs the contract's admin role: `wane roles --apply`, then GRANT it. To read only"
+            f" the pressure, the reader role and {OWN_SCHEMA}.v_queue_retention_pressure are enough"
         )
         with self._turn, _Explained("Wane's own tables cannot be read", hint), self._read_transaction() as connection:
             [(known,)] = connection.execute(_HAS_TABLE).fetchall()
