@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -44,8 +45,10 @@ def test_a_session_stops_when_it_is_idle_and_starts_anew() -> None:
     assert java.wait(timeout=240) is not None
     # Outside of such a block: its Java is that of a command, as the tests of Spark that follow need it.
     assert session(settings).range(3).count() == 3
-    with stopped_when_idle(HOUR):
-        pass
+    # Its caller may have frames of it.
+    with stopped_when_idle(timedelta(0)):
+        session(settings)
+    spark_session._stop_unused(0)
     assert _java().poll() is None
 
 
@@ -77,9 +80,9 @@ LONG = "-XX:+UseSerialGC"
 
 def test_java_compiles_thoroughly_for_long_work_only() -> None:
     assert java_options() == SHORT
-    with long_work(999_999):
+    with long_work(1_999_999):
         assert java_options() == SHORT
-    with long_work(1_000_000):
+    with long_work(2_000_000):
         assert java_options() == LONG
         with long_work(10):
             assert java_options() == LONG, "another one takes long"
@@ -117,4 +120,45 @@ def test_a_fleet_is_long_work(database: Database, tmp_path: Path) -> None:
     with ships(database, tmp_path) as fleet:
         found = fleet.fleet().each(lambda _: java_options(), doing="read")
     assert [one.result for one in found] == [LONG] * 3
+    assert java_options() == SHORT
+
+
+class Started(Exception):
+    """Spark would be started now."""
+
+
+def test_commands_in_which_java_reads_many_rows_are_long_work(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of files that the log excludes do not count."""
+
+    def start(_: object) -> None:
+        raise Started(java_options())
+
+    def options(work: Callable[[], object]) -> str:
+        with pytest.raises(Started) as started:
+            work()
+        return str(started.value)
+
+    events(database, 200)
+    with cold_keeper(database, tmp_path) as cold:
+        cold.one()
+        archive = cold.keeper.archive
+        old = "id <= 30"
+        works: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "query": (lambda: archive.query("event"), lambda: archive.query("event", where=old)),
+            "read": (lambda: archive.read("event", spark=True), lambda: archive.read("event", where=old, spark=True)),
+            "restore": (
+                lambda: archive.restore("event", where="id > 0", dry_run=True),
+                lambda: archive.restore("event", where=old, dry_run=True),
+            ),
+        }
+        monkeypatch.setattr(InlineExecutor, "spark", start)
+        monkeypatch.setattr(spark_session, "_LONG_ROWS", 200)
+        for name, (every, few) in works.items():
+            assert (options(every), options(few)) == (LONG, SHORT), name
+        assert options(lambda: archive.compact("event")) == LONG
+        monkeypatch.setattr(spark_session, "_LONG_ROWS", 201)
+        assert options(lambda: archive.compact("event")) == SHORT
+        assert options(lambda: archive.query("event")) == SHORT
     assert java_options() == SHORT

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,15 @@ from archive.cold import Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
 from wane._archive.model import VERIFIED
 from wane._archive.query.cold_rows import PlainRows
+from wane._archive.spark import session as spark_session
+from wane._keeper import open_keeper
 from wane.web import LOOPBACK, create_token
 from wane.web import _jobs as limits
 from wane.web._app import Web
 from wane.web._shield import Rates
 from web.client import Client, open_client
+
+SPARK: Any = object()
 
 EVER = {
     "event": {*range(1, 41), 10_001, 10_002, 10_003},
@@ -327,3 +331,23 @@ def test_a_restore_goes_through_the_forms_of_the_console(archived: Shelf) -> Non
     assert 7 in archived.cold.hot()
     client.post("/login", data={"token": archived.tokens["operator"]})
     assert "/do/" not in client.get("/archive").text
+
+
+def test_a_spark_that_a_query_started_ends_when_it_is_idle(archived: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+    idle = spark_session._Idle()
+    monkeypatch.setattr(spark_session, "_idle", idle)
+    monkeypatch.setattr(spark_session, "_stop", stopped.set)
+
+    def read(rows: PlainRows) -> Iterator[tuple[Any, ...]]:
+        idle.own, idle.used_at = SPARK, time.monotonic()
+        return iter([(1,)])
+
+    monkeypatch.setattr(PlainRows, "__iter__", read)
+    settings = replace(archived.cold.keeper.contract.spark, idle_stop=timedelta(seconds=0.5))
+    contract = replace(archived.cold.keeper.contract, spark=settings)
+    monkeypatch.setattr(archived.web.jobs, "_open", lambda: open_keeper(contract=contract))
+    for where in ("id = 1", "id = 2"):
+        stopped.clear()
+        assert archived.found(table="event", where=where, columns="id")["state"] == "done"
+        assert stopped.wait(60)

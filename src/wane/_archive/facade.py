@@ -414,8 +414,9 @@ class Archive:
         """Return archived rows as a Spark DataFrame. `where` is a condition in Spark's SQL."""
         _require_libraries()
         from wane._archive.query.query import frame, narrowed
-        from wane._archive.query.skipping import kinds_of, plain_condition
+        from wane._archive.query.skipping import kinds_of, plain_condition, rows_at_most
         from wane._archive.rows.names import ColumnNames
+        from wane._archive.spark.session import long_work
 
         require_at_least_one("limit", limit)
         cold = self._cold(table)
@@ -424,7 +425,8 @@ class Archive:
         names = ColumnNames.of(self._contract, cold.name)
         where = names.condition(where, list(kinds))
         condition = plain_condition(where, kinds, self._contract.spark)
-        spark = self._context(starting=starting).executor.spark()
+        with long_work(rows_at_most(cold, condition)):
+            spark = self._context(starting=starting).executor.spark()
         requested = None if columns is None else [names.requested(name, kinds) for name in columns]
         found = narrowed(frame(spark, cold, condition), where=where, columns=requested, limit=limit)
         return found.toDF(*map(names.shown, found.columns))
@@ -447,6 +449,7 @@ class Archive:
         _require_libraries(_READING)
         from wane._archive.query.cold_rows import WITHOUT_SPARK_BYTES, PlainRows, SparkRows, request
         from wane._archive.rows.names import ColumnNames
+        from wane._archive.spark.session import long_work
 
         require_at_least_one("limit", limit)
         cold = self._cold(table)
@@ -455,7 +458,8 @@ class Archive:
         requested = request(cold, names, where=where, columns=columns, limit=limit, settings=self._contract.spark)
         if requested.plain and requested.bytes < WITHOUT_SPARK_BYTES and not spark:
             return PlainRows(requested)
-        return SparkRows(self._context(starting=starting).executor.spark(), requested)
+        with long_work(requested.rows):
+            return SparkRows(self._context(starting=starting).executor.spark(), requested)
 
     def survey(self, *only: str, starting: Starting = lambda _: None) -> list[Surveyed]:
         """Survey every hot table and the archive: how much there is, how fast it grows, and what will be due when.

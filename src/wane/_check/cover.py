@@ -89,13 +89,14 @@ def _misprojected(contract: Contract, bound: ArchiveRows, file: str) -> Iterator
     from wane._archive.query.evaluation import projected_shape
     from wane._archive.rows.projection import UnfitProjection
     from wane._archive.spark import executor
+    from wane._archive.spark.session import stopped_when_idle
 
     row = bound.parts[0]
     path = key_path(["archive", row.name])
     try:
-        projected_shape(
-            executor.default(contract.spark, lambda _: None).spark(), row.name, row.projection, row.hot_shape
-        )
+        with stopped_when_idle(contract.spark.idle_stop):
+            spark = executor.default(contract.spark, lambda _: None).spark()
+            projected_shape(spark, row.name, row.projection, row.hot_shape)
     except UnfitProjection as problem:
         yield Finding(Severity.ERROR, problem.code, problem.message, problem.fix, file, path, row.name)
     except SparkError as problem:

@@ -419,7 +419,7 @@ class SparkSettings(Section):
     )
     idle_stop: Annotated[timedelta, Between(_SECOND, _DAY, 'a Spark takes seconds to start: "10m" is usual')] = setting(
         timedelta(minutes=10),
-        "How long `wane run` leaves a Spark that it started without work before it stops it, with its memory.",
+        "How long `wane run` and `wane serve` leave a Spark that they started without work before they stop it.",
     )
     range_rows: Count = setting(200_000, "The number of the table's rows that one task reads.")
     sweep_rows: Count = setting(

@@ -1,7 +1,8 @@
 """Work that takes longer than a request may: queries of the archive and restores, each on a thread of its own.
 
 A job belongs to this process, and is forgotten some time after it ended. What a restore does is in the database's own
-journal: if the process ends, the next restore of the table, or the next sweep of it, resumes it.
+journal: if the process ends, the next restore of the table, or the next sweep of it, resumes it. A Spark that jobs
+started ends when they have not used it for a while.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from wane._archive.spark.session import stopped_when_idle
 from wane._keeper import Keeper
 from wane.errors import ArchiveError, WaneError
 from wane.web._problems import RequestRefused, problem_of
@@ -159,7 +161,7 @@ class ArchiveJobs:
             job.state = JobState.RUNNING
             try:
                 job.go_on()
-                with self._open() as keeper:
+                with self._open() as keeper, stopped_when_idle(keeper.contract.spark.idle_stop):
                     job.result = work(Keeper(keeper.contract, keeper.store, actor=job.actor), job)
                 job.state = JobState.DONE
             except (WaneError, RequestRefused) as problem:

@@ -33,6 +33,7 @@ from wane._archive.rows.content import Shape
 from wane._archive.rows.names import ColumnNames
 from wane._archive.rows.statistics import statistics
 from wane._archive.rows.types import KEY, MONTH, PARENT
+from wane._archive.spark.session import long_work
 from wane._contract.duration import Forever
 from wane._contract.names import TableName
 from wane._db.schema import Schema
@@ -74,10 +75,11 @@ class Compaction:
             with self.upkeep.leases([name], sweeps) as leases:
                 sweeps = self.upkeep.sweeps()  # As they are now that no other process writes.
                 months = self.small(name, least_files, sweeps)[:most_months]
-                for number, files in enumerate(months):
-                    self._progress(name, months, number)
-                    self._month(name, files, leases, done)
-                    self._progress(name, months, number + 1)
+                with long_work(_rows(months)):
+                    for number, files in enumerate(months):
+                        self._progress(name, months, number)
+                        self._month(name, files, leases, done)
+                        self._progress(name, months, number + 1)
         return done
 
     def _progress(self, name: str, months: Sequence[Sequence[ColdFile]], done: int) -> None:

@@ -73,6 +73,11 @@ class Request:
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
+    @property
+    def rows(self) -> int:
+        """Return how many rows its files have."""
+        return sum(file.logged.rows for file in self.files)
+
 
 def request(
     cold: ColdTable,

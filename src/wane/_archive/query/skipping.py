@@ -29,6 +29,8 @@ from wane.errors import Unproven
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+    from wane._archive.delta.cold_table import ColdTable
+
 _MOST_FOOTERS = 2_000
 """Of more files the footers are not read: that would take as long as Spark."""
 _WHOLE = ("short", "integer", "long")
@@ -82,6 +84,12 @@ def without_others(files: Iterable[FileToRead], condition: PlainCondition | None
     if sum(not names <= file.edges.keys() for file in found) > _MOST_FOOTERS:
         return found
     return [file for file in found if not _excluded_by_footer(file, condition, names)]
+
+
+def rows_at_most(cold: ColdTable, condition: PlainCondition | None = None) -> int:
+    """Return how many rows the files have that the log does not exclude: those that are read, or more."""
+    files = all_files(cold.folder, cold.require(), condition)
+    return sum(file.logged.rows for file in files if condition is None or not condition.excludes(file.edges))
 
 
 def _excluded_by_footer(file: FileToRead, condition: PlainCondition, names: Collection[str]) -> bool:

@@ -27,6 +27,7 @@ from wane._archive.journal import Journal
 from wane._archive.model import Restored
 from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._archive.query import staging
+from wane._archive.query.skipping import kinds_of, rows_at_most
 from wane._archive.query.staging import Choice
 from wane._archive.restore.journal import PROTECT, JournaledRestore, OnConflict, RestoreJournal, RestoreState
 from wane._archive.restore.loading import LoadJob, compare_piece, load_piece
@@ -42,6 +43,7 @@ from wane._archive.restore.targets import (
 from wane._archive.spark.connect import source_of
 from wane._archive.spark.reader import Source
 from wane._archive.spark.secret import task_source
+from wane._archive.spark.session import long_work
 from wane._contract.model import Table
 from wane._leases import Lease
 from wane._ledger import Ledger
@@ -286,7 +288,10 @@ class _Restore:
         Raise if some of them cannot come back, or conflicts refuse it.
         """
         executor = self.context.executor
-        executor.spark()  # Its failure to start is no failure to write.
+        cold = self.hot.parts[0].cold
+        condition = choice.condition(kinds_of(cold.require()), self.context.contract.spark)
+        with long_work(rows_at_most(cold, condition)):
+            executor.spark()  # Its failure to start is no failure to write.
         with writing(self.folder):
             pieces = executor.stage(self.hot.parts, choice, folder, self.context.contract.spark.range_rows)
         require_running(self.context.stop)

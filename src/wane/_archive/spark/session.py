@@ -53,8 +53,9 @@ _LIVES_LONG = "-XX:+UseSerialGC"
 """Collecting in parallel costs more than it saves in a heap of this size."""
 _RUNS_ONCE = f"-XX:TieredStopAtLevel=1 {_LIVES_LONG}"
 """For one short command: compiling thoroughly what runs once takes a start half as much processor time again."""
-_LONG_ROWS = 1_000_000
-"""Work on as many rows takes so much longer than a start that Java compiles thoroughly."""
+_LONG_ROWS = 2_000_000
+"""Work on as many rows takes so much longer than a start that Java compiles thoroughly: from here on, reading, sorting
+and writing rows of ten columns takes no more processor time than with `_RUNS_ONCE`, and less of the clock's."""
 _MOST_LINES = 8
 _output: list[IO[bytes]] = []
 """The output of the Java process, which is shown only if it fails."""
@@ -70,25 +71,31 @@ def is_local(settings: SparkSettings) -> bool:
 def session(settings: SparkSettings, starting: Callable[[str], None] = lambda _: None) -> SparkSession:
     """Return the process's session; call `starting` if it has to be started, which takes seconds."""
     with _TURN:
+        found = _session(settings, starting)
         _idle.used_at = time.monotonic()
-        try:
-            from pyspark.sql import SparkSession
-        except ImportError as problem:
-            raise SparkError("Spark is missing", "install it: pip install 'wane[spark]'") from problem
-        if settings.remote is not None:
-            return remote_session.connected(settings, settings.remote, starting)
-        if _java_has_ended():
-            _forget()
-        # Another thread's session is the process's too; Java knows it as active in that thread only.
-        active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-        if active is not None and not active.sparkContext._jsc.sc().isStopped():
-            return active
-        remote_session.require_none()
-        if settings.master.startswith("spark://"):
-            remote_session.require_answer(settings.master, settings.master.removeprefix("spark://").split(","))
-        starting(settings.master)
-        _idle.own = _start(settings)
-        return _idle.own
+        _idle.lent |= not _blocks.entered
+        return found
+
+
+def _session(settings: SparkSettings, starting: Callable[[str], None]) -> SparkSession:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as problem:
+        raise SparkError("Spark is missing", "install it: pip install 'wane[spark]'") from problem
+    if settings.remote is not None:
+        return remote_session.connected(settings, settings.remote, starting)
+    if _java_has_ended():
+        _forget()
+    # Another thread's session is the process's too; Java knows it as active in that thread only.
+    active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    if active is not None and not active.sparkContext._jsc.sc().isStopped():
+        return active
+    remote_session.require_none()
+    if settings.master.startswith("spark://"):
+        remote_session.require_answer(settings.master, settings.master.removeprefix("spark://").split(","))
+    starting(settings.master)
+    _idle.own = _start(settings)
+    return _idle.own
 
 
 class _Idle:
@@ -97,6 +104,8 @@ class _Idle:
     def __init__(self) -> None:
         self.own: SparkSession | None = None
         """The session, if this process started it: one that an application started is not stopped."""
+        self.lent = False
+        """Whether the session was given to a caller who may have DataFrames of it."""
         self.users = 0
         self.long = 0
         """How much work is under way that takes long."""
@@ -119,20 +128,31 @@ class _Idle:
 _idle = _Idle()
 
 
+class _Blocks(threading.local):
+    entered = 0
+    """How many `stopped_when_idle` the thread is in."""
+
+
+_blocks = _Blocks()
+
+
 @contextmanager
 def stopped_when_idle(after: timedelta) -> Iterator[None]:
     """Stop the process's session some time after the last of these blocks in which it was used.
 
-    Only for a process that returns no DataFrames to others: they are of no use without their session.
+    Not for work that returns DataFrames: they are of no use without their session. One that was also used outside of
+    such blocks, by an application in the same process, is not stopped.
     """
     with _TURN:
         _idle.users += 1
+        _blocks.entered += 1
         entered_at = time.monotonic()
     try:
         yield
     finally:
         with _TURN:
             _idle.users -= 1
+            _blocks.entered -= 1
             if _idle.used_at >= entered_at:
                 _idle.used_at = time.monotonic()
             if _idle.own is not None and not _idle.users:
@@ -141,7 +161,11 @@ def stopped_when_idle(after: timedelta) -> Iterator[None]:
 
 @contextmanager
 def long_work(rows: int | None = None) -> Iterator[None]:
-    """Let a Spark that is started in this block compile as for long work: of many rows, or of any number if None."""
+    """Let a Spark that is started in this block compile as for long work: of many rows, or of any number if None.
+
+    For rows that Java itself reads. Where it only hands out tasks that read them in Python, as when files are verified
+    or expire, compiling thoroughly costs more than it saves, however many rows there are.
+    """
     if rows is not None and rows < _LONG_ROWS:
         yield
         return
@@ -156,8 +180,8 @@ def long_work(rows: int | None = None) -> Iterator[None]:
 
 def _stop_unused(seconds: float) -> None:
     with _TURN:
-        if _idle.users:
-            return  # The end of their work decides.
+        if _idle.users or _idle.lent:
+            return  # The end of their work decides, or the end of the process.
         if _idle.remaining(seconds):
             _idle.watch(seconds)
         else:
@@ -191,6 +215,7 @@ def _forget() -> None:
 
     gateway = SparkContext._gateway
     _idle.own = SparkSession._instantiatedSession = None
+    _idle.lent = False
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     if gateway is None:
         return
