@@ -141,7 +141,7 @@ docs: setup $(DOCS_STAMP) ## rewrite the generated tables of the reference, and 
 
 bench: setup ## run all benchmarks, one at a time, and write their summary; QUICK=1, PEERS=DIR
 	@$(BIN)/python -m bench.start
-	@$(BIN)/python -m bench.prune --cpu $(if $(QUICK),--rows 200000 --idle-rows 400000 --rounds 1)
+	@$(BIN)/python -m bench.prune --cpu $(if $(QUICK),--rows 200000 --idle-rows 400000 --rounds 1 --foreground-rows 1000000 --foreground-seconds 2 --foreground-rounds 1)
 	@$(BIN)/python -m bench.caps --cpu $(if $(QUICK),--rounds 1)
 	@$(BIN)/python -m bench.systems --cpu $(if $(QUICK),--rows 20000 --rounds 1)
 	@$(BIN)/python -m bench.check_plan --cpu $(if $(QUICK),--rows 500000 --rounds 3)

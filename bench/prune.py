@@ -1,22 +1,26 @@
 """How fast rows leave, beside the ways that people do it by hand.
 
-    .venv/bin/python -m bench.prune [--rows 1000000] [--idle-rows 4000000] [--rounds 3] [--only sqlite|postgres] [--cpu]
+    .venv/bin/python -m bench.prune [--rows 1000000] [--rounds 3] [--only sqlite|postgres] [--cpu] [--idle-rows 4000000]
+        [--foreground-rows 8000000] [--foreground-seconds 20] [--foreground-rounds 7]
 
 Every round gives each contender a fresh copy of the same table with the same index, and takes them in turns; the
 yardstick is one DELETE of everything due, of rows that nothing refers to (guarded), or with the rows that refer to them
 (followed). Batches are of 1,000 rows, or as large as fit into the default 5 ms, without pauses; then the default pace,
-which pauses, on a database that has been idle for some seconds, beside `--fast`, by the clock, with --idle-rows. With
---cpu the other ratios are of CPU time, client and server process together: on a busy machine, that counts. Every
-connection is open, and no commits wait for the disk, as those of a sweep do not (SQLite: a write-ahead log with
-synchronous = NORMAL; PostgreSQL, on disk: synchronous_commit = off). Raw samples go to bench/results/prune-sqlite.json
-and prune-postgres.json.
+which pauses, on a database that has been idle for some seconds, beside `--fast`, by the clock, with --idle-rows; and an
+application that works beside such a sweep, or without one, in turns: its latencies are counted only while the sweep
+works, which ends the run if it has taken all of --foreground-rows before. With --cpu the other ratios are of CPU time,
+client and server process together: on a busy machine, that counts. Every connection is open, and no commits wait for
+the disk, as those of a sweep do not (SQLite: a write-ahead log with synchronous = NORMAL; PostgreSQL, on disk:
+synchronous_commit = off). Raw samples go to bench/results/prune-sqlite.json and prune-postgres.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
+import os
 import resource
 import sqlite3
 import statistics
@@ -50,6 +54,11 @@ ADAPTIVE = Pace(duty=1.0)
 STEADY = Pace(target_seconds=1.0, duty=1.0, first_batch=BATCH, least_batch=BATCH, most_batch=BATCH)
 NO_LIMIT = Budget(rows=10**9, seconds=10**6, batches=10**9)
 DUE_SHARE = 0.4
+DUE_DAYS = 50
+"""Rows that are spread over so many days, from a hundred days ago on, are due unless their state is live."""
+BEFORE_SECONDS = 1.0
+"""How long an application works before anything is measured beside it."""
+PER_SECOND = 400
 IDLE_SECONDS = 3.0
 """How long a database is idle before it is swept as an idle one: longer than a sweep needs to detect that it is."""
 
@@ -65,15 +74,18 @@ CREATE INDEX replies_job ON replies (job_id);
 """
 
 
-def rows(count: int) -> Iterator[tuple[int, str, int, str]]:
-    """Evenly over a hundred days; two states in three are terminal, and DUE_SHARE of all rows is due."""
+def rows(count: int, days: int = 100) -> Iterator[tuple[int, str, int, str]]:
+    """Evenly over so many days, from a hundred days ago on; four rows in five are in a terminal state.
+
+    Of a hundred days, DUE_SHARE of all rows is due; of fifty, four rows in five.
+    """
     first = int((NOW - timedelta(days=100)).timestamp() * 1000)
     for number in range(count):
         status = ("done", "done", "done", "failed", "queued")[number % 5]
         yield (
             number,
             status,
-            first + number * 100 * 86_400_000 // count,
+            first + number * days * 86_400_000 // count,
             f"payload of job {number}, with some bytes in it",
         )
 
@@ -167,7 +179,7 @@ REPLIES = {
 class Postgres:
     kind = "postgres"
 
-    def __init__(self, url: str, count: int) -> None:
+    def __init__(self, url: str, count: int, days: int = 100) -> None:
         self.url = url
         self.connection = psycopg.connect(url, autocommit=True)
         self.connection.execute("SET synchronous_commit = off")
@@ -175,7 +187,7 @@ class Postgres:
         self.connection.execute("DROP TABLE IF EXISTS template.jobs")
         self.connection.execute(TABLE.replace("jobs", "template.jobs").encode())
         with self.connection.cursor() as cursor, cursor.copy(b"COPY template.jobs FROM STDIN") as copy:
-            for row in rows(count):
+            for row in rows(count, days):
                 copy.write_row(row)
         with open_store(resolve_url(url)) as store:
             store.migrate()  # Not in the log of what is measured.
@@ -211,13 +223,14 @@ class Sqlite:
     kind = "sqlite"
     server = None
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, days: int = 100) -> None:
         self.path = folder / "bench.db"
         self.template = folder / "template.db"
         self.url = f"sqlite:///{self.path}"
+        self.template.unlink(missing_ok=True)
         with closing(sqlite3.connect(self.template)) as connection, connection:
             connection.execute(TABLE)
-            connection.executemany("INSERT INTO jobs VALUES (?, ?, ?, ?)", rows(count))
+            connection.executemany("INSERT INTO jobs VALUES (?, ?, ?, ?)", rows(count, days))
         self.connection: sqlite3.Connection | None = None
 
     def fresh(self, shape: str) -> None:
@@ -330,37 +343,68 @@ def idle(database: Postgres | Sqlite, folder: Path, rounds: int) -> dict[str, An
     return {shape: on_idle_database(database, folder, rounds, shape) for shape in ("plain", "followed")}
 
 
-def foreground(database: Postgres | Sqlite, folder: Path, rounds: int, seconds: float = 6.0) -> dict[str, Any]:
-    """The application's p99 with and without a sweep at the default pace beside it."""
+def foreground(database: Postgres | Sqlite, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The application's p99 with and without a sweep at the default pace beside it, in turns."""
     promised = contract(folder, "plain")
-    samples: dict[str, list[float]] = {"alone": [], "beside": []}
-    for _ in range(rounds):
-        for name in samples:
+    alone: list[dict[str, Any]] = []
+    beside: list[dict[str, Any]] = []
+    for number in range(options.foreground_rounds):
+        # Each is first in every other round.
+        for samples in (alone, beside) if number % 2 else (beside, alone):
             database.fresh("plain")
-            # A process of its own, as in life: threads of one process would wait for each other's interpreter.
-            context = multiprocessing.get_context("spawn")
-            stop = context.Event()
-            process = context.Process(target=sweep_until, args=(database.url, promised, stop))
-            if name == "beside":
-                process.start()
-                time.sleep(1.0)
-            samples[name].append(p99_ms(database.url, seconds))
-            stop.set()
-            if name == "beside":
-                process.join()
-        print_line(f"{database.kind} foreground p99 ms: {samples}")
-    ratio = statistics.median(samples["beside"]) / statistics.median(samples["alone"])
-    return {"p99_ms": samples, "ratio": round(ratio, 3)}
+            if samples is alone:
+                latencies = application(database.url, options.foreground_seconds)
+                samples.append(percentiles(latencies))
+            else:
+                samples.append(beside_a_sweep(database.url, promised, options.foreground_seconds))
+        print_line(f"{database.kind} foreground, alone: {alone[-1]}, beside: {beside[-1]}")
+
+    def median(samples: list[dict[str, Any]]) -> float:
+        return float(statistics.median(sample["p99_ms"] for sample in samples))
+
+    return {
+        "rows": options.foreground_rows,
+        "seconds": options.foreground_seconds,
+        "samples": {"alone": alone, "beside": beside},
+        "ratio": round(median(beside) / median(alone), 3),
+    }
 
 
-def sweep_until(url: str, promised: Contract, stop: Any) -> None:
+def beside_a_sweep(url: str, promised: Contract, seconds: float) -> dict[str, Any]:
+    """What the application measures while a sweep of another process works all the time.
+
+    A process of its own, as in life: threads of one process would wait for each other's interpreter. The application
+    works already when the sweep begins.
+    """
+    context = multiprocessing.get_context("spawn")
+    ready, begin, stop, answers = context.Event(), context.Event(), context.Event(), context.SimpleQueue()
+    process = context.Process(target=sweep_until, args=(url, promised, ready, begin, stop, answers))
+    process.start()
+    try:
+        ready.wait()
+        latencies = application(url, seconds, begin.set)
+    finally:
+        stop.set()
+        begin.set()
+        outcome, taken, batches = answers.get()
+        process.join()
+    if outcome != "stopped":
+        raise SystemExit(f"the sweep was not there all the time ({outcome}, {taken} rows): increase --foreground-rows")
+    return {**percentiles(latencies), "swept_rows": taken, "batches": batches}
+
+
+def sweep_until(url: str, promised: Contract, ready: Any, begin: Any, stop: Any, answers: Any) -> None:
     with open_store(resolve_url(url), promised.store) as store:
         store.migrate()
         set_gate(store, None, promised.sweep, enabled=True)
-        Sweeper(store, promised, unattended=False, stop=stop).sweep(budget=NO_LIMIT)
+        sweeper = Sweeper(store, promised, unattended=False, stop=stop)
+        ready.set()
+        begin.wait()
+        [swept] = sweeper.sweep(budget=NO_LIMIT).rules
+        answers.put((swept.outcome.value, swept.rows, swept.batches))
 
 
-def application(url: str) -> tuple[Any, str]:
+def connected(url: str) -> tuple[Any, str]:
     """A connection of an application, and how it writes a placeholder."""
     if url.startswith("sqlite:///"):
         connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
@@ -369,30 +413,48 @@ def application(url: str) -> tuple[Any, str]:
     return psycopg.connect(url, autocommit=True), "%s"
 
 
-def p99_ms(url: str, seconds: float, per_second: int = 400) -> float:
-    """An application that inserts, claims and finishes jobs at a steady rate."""
+def application(url: str, seconds: float, begin: Callable[[], None] = lambda: None) -> list[float]:
+    """An application that inserts, claims and finishes jobs at a steady rate: the seconds that each took.
+
+    They are counted from `begin` on, after a time in which it works already.
+    """
     taken: list[float] = []
-    connection, mark = application(url)
+    connection, mark = connected(url)
     with closing(connection):
         start = time.perf_counter()
-        number = 0
-        while (due := start + number / per_second) < start + seconds:
-            time.sleep(max(0.0, due - time.perf_counter()))
+        until: float | None = None
+        for number in itertools.count():
+            time.sleep(max(0.0, start + number / PER_SECOND - time.perf_counter()))
+            if until is None and time.perf_counter() > start + BEFORE_SECONDS:
+                begin()
+                taken.clear()
+                until = time.perf_counter() + seconds
             began = time.perf_counter()
+            if until is not None and began > until:
+                break
             key = 10**9 + number
             connection.execute(f"INSERT INTO jobs VALUES ({mark}, 'queued', 1, 'x')", [key])
             connection.execute(
                 f"UPDATE jobs SET status = 'done', finished_at_ms = {mark} WHERE id = {mark}", [10**14, key]
             )
             taken.append(time.perf_counter() - began)
-            number += 1
-    return round(statistics.quantiles(taken, n=100)[98] * 1000, 3)
+    return taken
+
+
+def percentiles(latencies: list[float]) -> dict[str, Any]:
+    cuts = statistics.quantiles(latencies, n=1000)
+    found = {f"p{name}_ms": round(cuts[at - 1] * 1000, 3) for name, at in (("50", 500), ("99", 990), ("99.9", 999))}
+    longest = round(max(latencies) * 1000, 3)
+    return {"jobs": len(latencies), **found, "longest_ms": longest, "load": round(os.getloadavg()[0], 1)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--idle-rows", type=int, default=4_000_000, help="As many that --fast takes seconds.")
+    parser.add_argument("--foreground-rows", type=int, default=8_000_000, help="As many that no sweep ends too early.")
+    parser.add_argument("--foreground-seconds", type=float, default=20.0)
+    parser.add_argument("--foreground-rounds", type=int, default=7)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["sqlite", "postgres"])
     parser.add_argument("--cpu", action="store_true", help="Ratios of CPU time, of client and server together.")
@@ -402,15 +464,14 @@ def main() -> None:
         if options.only != "postgres":
             file = Sqlite(folder, options.rows)
             found = measure(file, folder, options.rounds, options.cpu)
-            found["foreground"] = foreground(file, folder, options.rounds)
-            file.template.unlink()
+            found["foreground"] = foreground(Sqlite(folder, options.foreground_rows, DUE_DAYS), folder, options)
             found["idle"] = idle(Sqlite(folder, options.idle_rows), folder, options.rounds)
             save("sqlite", options, found)
         if options.only != "sqlite":
             with postgres_url() as url:
                 database = Postgres(url, options.rows)
                 found = measure(database, folder, options.rounds, options.cpu)
-                found["foreground"] = foreground(database, folder, options.rounds)
+                found["foreground"] = foreground(Postgres(url, options.foreground_rows, DUE_DAYS), folder, options)
                 found["idle"] = idle(Postgres(url, options.idle_rows), folder, options.rounds)
                 save("postgres", options, found)
 

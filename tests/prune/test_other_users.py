@@ -19,6 +19,7 @@ from covering import numbers
 from races.racing import JOBS, Background, await_true, create, enabled_keeper, fill, sweeper
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._db import open_store
+from wane._db.sqlite.log import pages_in_log
 from wane._db.sqlite.store import SqliteStore
 from wane._db.url import resolve_url
 from wane._ledger import AuditEntry
@@ -157,9 +158,13 @@ def test_a_sweep_of_sqlite_pauses_while_another_writes(
     assert least <= clock[0] <= most
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_beside_a_writer_a_sweep_of_sqlite_leaves_no_checkpoint_to_its_next_commit(
-    sqlite_database: SqliteDatabase, beside: bool
+@pytest.mark.parametrize(
+    ("rows", "beside", "begins_anew"),
+    [(1_000, True, False), (4_000, True, True), (4_000, False, False)],
+    ids=["short log", "long log", "alone"],
+)
+def test_beside_a_writer_a_sweep_of_sqlite_leaves_no_checkpoint_of_a_long_log_to_its_next_commit(
+    sqlite_database: SqliteDatabase, rows: int, beside: bool, begins_anew: bool
 ) -> None:
     sqlite_database.execute("CREATE TABLE one (id integer, body text)")
     with (
@@ -169,7 +174,7 @@ def test_beside_a_writer_a_sweep_of_sqlite_leaves_no_checkpoint_to_its_next_comm
         assert isinstance(store, SqliteStore)
         application.execute("PRAGMA wal_autocheckpoint = 0")
         application.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        application.execute(f"INSERT INTO one SELECT n, '{'x' * 1000}' FROM {numbers(1_000)}")
+        application.execute(f"INSERT INTO one SELECT n, '{'x' * 1000}' FROM {numbers(rows)}")
         for file in store.path.parent.glob(f"{store.path.name}*"):
             os.utime(file, (0, time.time() - 3600))
         pacing = Pacing(store, Pace(duty=0.5), table="one")
@@ -179,8 +184,38 @@ def test_beside_a_writer_a_sweep_of_sqlite_leaves_no_checkpoint_to_its_next_comm
         pacing.pause()
         application.execute("INSERT INTO one VALUES (2, '')")
         [(_, frames, _)] = application.execute("PRAGMA wal_checkpoint(PASSIVE)")
-    assert (frames < 10) is beside  # The log begins anew where all of it is in the database.
+    assert (frames < 10) is begins_anew  # The log begins anew where all of it is in the database.
     assert frames < 10 or frames > 200
+
+
+def test_an_application_that_writes_during_a_pause_never_moves_its_log_into_the_database_itself(
+    sqlite_database: SqliteDatabase,
+) -> None:
+    """A clock that the pause moves replaces waiting; two hundred pages are written between two probes."""
+    sqlite_database.execute("CREATE TABLE one (id integer, body text)")
+    clock, longest = [0.0], [0]
+    with (
+        open_store(resolve_url(sqlite_database.url)) as store,
+        closing(sqlite3.connect(sqlite_database.path, isolation_level=None)) as application,
+    ):
+        assert isinstance(store, SqliteStore)
+        application.execute("PRAGMA wal_autocheckpoint = 0")
+
+        class Stop(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                clock[0] += timeout or 0.0
+                application.execute(f"INSERT INTO one SELECT n, '{'x' * 2000}' FROM {numbers(300)}")
+                longest.append(pages_in_log(sqlite_database.path))
+                return False
+
+        others = OtherUsers(activity_of(store), lambda: clock[0])
+        pacing = Pacing(store, Pace(duty=0.1), Stop(), table="one", others=others)
+        pacing.seconds = 0.01
+        application.execute("INSERT INTO one VALUES (1, '')")
+        pacing.pause()
+    assert clock[0] > 1.9
+    assert len(longest) > 30
+    assert 300 < max(longest) < 1_000
 
 
 def test_quiet_seconds_of_a_sqlite_file_are_known_at_once(sqlite_database: SqliteDatabase) -> None:

@@ -53,6 +53,6 @@ class OtherUsers:
         return now - self._seen
 
     def spare(self) -> None:
-        """Spare others, if any use the database now, the work that follows a batch of this sweep."""
+        """Spare others, if any use the database now, the work that follows a batch of this sweep, or their own."""
         if self.clock() - self._seen < _WINDOW_SECONDS:
             self.counters.finish_writing()

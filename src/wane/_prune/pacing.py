@@ -158,13 +158,14 @@ class Pacing:
     def pause(self) -> None:
         """Leave the database to the application for a while, as the pace requires.
 
-        A long pause beside another writer ends as soon as that writer has been quiet for long enough.
+        A long pause beside another writer ends as soon as that writer has been quiet for long enough. Meanwhile, others
+        are spared what follows their own work too.
         """
         if not self.pace.pauses:
             return
-        self.others.spare()
         waited = 0.0
         while True:
+            self.others.spare()
             left = self._pace_now().pause_seconds(self.seconds) - waited
             probes = self.store.one_writer and left > _PROBED_SECONDS
             step = _PROBED_SECONDS if probes else max(left, 0.0)

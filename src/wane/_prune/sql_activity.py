@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wane._db import Store
+from wane._db.sqlite.log import pages_in_log
 from wane._db.sqlite.store import SqliteStore
 from wane._db.statement import Statement
 from wane._frozen import frozen
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from wane._db.postgres.store import PostgresStore
 
 _SECONDS = 5.0
+_LONG_LOG = 800
+"""Pages. The commit that makes a log longer than a thousand, unless an application chooses another number, moves all of
+them into the database. The one after that waits for the disk, because the log begins anew, so this is not done more
+often than it must be."""
 _KNOWS_ACTIVITY = 150000
 """Since this version, counters are up to date soon enough."""
 _ACTIVITY = """
@@ -70,7 +75,7 @@ class ActivityCounters(ABC):
 
     @abstractmethod
     def finish_writing(self) -> None:
-        """Do for what this session has written what the next commit of another session would have to do."""
+        """Do for what has been written what one of the next commits of another session would have to do."""
 
 
 class SqliteActivity(ActivityCounters):
@@ -94,9 +99,9 @@ class SqliteActivity(ActivityCounters):
         return max(time.time() - max(written), 0.0) if written else 0.0
 
     def finish_writing(self) -> None:
-        # The commit that makes the log longer than a thousand pages moves all of them into the database. No session
-        # waits for this checkpoint, which holds no write lock.
-        self._store.read(Statement("PRAGMA main.wal_checkpoint(PASSIVE)", {}), _SECONDS)
+        # No session waits for this checkpoint, which holds no write lock.
+        if pages_in_log(self._store.path) >= _LONG_LOG:
+            self._store.read(Statement("PRAGMA main.wal_checkpoint(PASSIVE)", {}), _SECONDS)
 
 
 class PostgresActivity(ActivityCounters):
