@@ -8,7 +8,8 @@ SQLite the queue of honker that knockerlite carries, and honker 0.5.0. Every sys
 durable server, or its own file with the same pragmas; workers are processes with a connection each, and they speak to
 each system through its own Python interface. `--cpu` adds the CPU time of an operation, of the workers and all
 processes of the server together. On SQLite honker never waits for the disk, so Wane is measured as it is, and at NORMAL
-like honker: every ratio is between two that wait for the disk, or two that do not.
+like honker: every ratio is between two that wait for the disk, or two that do not. A run replaces what an earlier one
+saved of the same store, backlog and number of workers, and leaves the rest; each line has its date, load and versions.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ _most: list[int] = []
 _ENOUGH_SECONDS = 60.0
 SHORT = 10_000
 """Fewer pending messages than this would run out within seconds, or grow as much by what is enqueued before."""
-FEW = 800
-"""As many operations are measured on a short queue, which is then filled up again."""
+FEW = 200
+"""As many operations are measured at a time on a short queue, which is then filled up again: a fifth of the shortest, so
+that its length does not change much."""
+SHORT_ROUNDS = 4
+"""A short queue is measured in so many times more rounds."""
 _ends: list[Barrier] = []
 """Before and after the server's CPU time is read at the end of a measurement."""
 PAYLOAD = {"flow_run": "0b6c1f0e-3a53-4d8e-9d5e-6a3c2c0f7a11", "reason": "crashed", "attempt": 1}
@@ -56,10 +60,12 @@ class System:
 
     name: str
     fill: Callable[[str, int, int], None]
-    """(where, pending, completed)"""
+    """Fill it, by its address, with so many pending messages and so many completed ones."""
     drain: Callable[[str, Barrier, float], int]
     """Reserve and ack for so many seconds; how many."""
     enqueue: Callable[[str, Barrier, float], int]
+    packages: tuple[str, ...] = ()
+    """Whose versions a result names."""
 
 
 def count_until(seconds: float, once: Callable[[], object]) -> int:
@@ -409,12 +415,14 @@ WANE = System("wane", wane_fill, wane_drain, wane_enqueue)
 NORMAL = System(AT_NORMAL, wane_fill, wane_drain, wane_enqueue)
 BARE = System("two bare commits", bare_fill, bare_drain, bare_drain)
 POSTGRES = {
-    "procrastinate": System("procrastinate", procrastinate_fill, procrastinate_drain, procrastinate_enqueue),
-    "pgqueuer": System("pgqueuer", pgqueuer_fill, pgqueuer_drain, pgqueuer_enqueue),
+    "procrastinate": System(
+        "procrastinate", procrastinate_fill, procrastinate_drain, procrastinate_enqueue, ("procrastinate", "psycopg")
+    ),
+    "pgqueuer": System("pgqueuer", pgqueuer_fill, pgqueuer_drain, pgqueuer_enqueue, ("pgqueuer", "asyncpg")),
 }
 SQLITE = {
-    "knocker": System("honker", honker_fill, honker_drain, honker_enqueue),
-    "honker": System("honker 0.5.0", honker_050_fill, honker_050_drain, honker_050_enqueue),
+    "knocker": System("honker", honker_fill, honker_drain, honker_enqueue, ("knockerlite",)),
+    "honker": System("honker 0.5.0", honker_050_fill, honker_050_drain, honker_050_enqueue, ("honker",)),
 }
 
 
@@ -622,7 +630,7 @@ def measure(
             for many in workers:
                 samples: dict[str, list[float]] = {system.name: [] for system in systems}
                 spent: dict[str, list[float]] = {system.name: [] for system in systems}
-                for _ in range(rounds):
+                for _ in range(rounds * (SHORT_ROUNDS if pending < SHORT else 1)):
                     for system in systems:
                         few = FEW if pending < SHORT and system is not BARE else None
                         work, there = getattr(system, what), where[system.name]
@@ -647,7 +655,26 @@ def measure(
                 )
         if pending < SHORT:
             lines += _measure_wakeups(store, {name: where[name] for name in where if name in WAKING})
-    return lines
+    taken = {"measured_on": machine()["measured_on"], "load_at_start": machine()["load_at_start"]}
+    return [{**line, **taken, "versions": versions(store, found)} for line in lines]
+
+
+def versions(store: str, peers: list[System]) -> dict[str, str]:
+    """The versions of Wane's driver, and of each peer that is measured."""
+    own = (
+        {"sqlite": sqlite3.sqlite_version} if store == "sqlite" else {"psycopg": importlib.metadata.version("psycopg")}
+    )
+    return own | {package: importlib.metadata.version(package) for one in peers for package in one.packages}
+
+
+def merged(saved: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Replace the saved lines about what was measured anew; keep the others."""
+
+    def about(line: dict[str, Any]) -> tuple[object, ...]:
+        return tuple(line.get(key) for key in ("store", "what", "pending", "workers", "system"))
+
+    new = {about(line) for line in lines}
+    return [*(line for line in saved if about(line) not in new), *lines]
 
 
 def others(median: dict[str, float]) -> list[str]:
@@ -722,7 +749,9 @@ def main() -> None:
             for line in measure(store, pending, given.workers, given.seconds, given.rounds, cpu=given.cpu)
         ]
         output = ROOT / "bench" / "results" / f"queue-{store}.json"
-        output.write_text(json.dumps({**machine(), "lines": lines}, indent=1) + "\n", encoding="utf-8")
+        saved = json.loads(output.read_text(encoding="utf-8"))["lines"] if output.exists() else []
+        result = {**machine(), "lines": merged(saved, lines)}
+        output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print_line(f"written to {output.name}")
 
 

@@ -142,17 +142,20 @@ def queue_rows() -> Iterator[tuple[str, str, str, str]]:
     for store, named in STORES.items():
         saved, goals = load(f"queue-{store}"), QUEUE_GOALS[store]
         found = {
-            (line["what"], peer, line["pending"], line["workers"]): (ratio, line.get("wane_over_by_cpu", {}).get(peer))
+            (line["what"], peer, line["pending"], line["workers"]): (
+                ratio,
+                line.get("wane_over_by_cpu", {}).get(peer),
+                line.get("measured_on", saved["measured_on"]),
+            )
             for line in saved.get("lines", [])
             for peer, ratio in line.get("wane_over", {}).items()
         }
         for what, peer, pending, workers in {**found, **goals}:
-            ratio, by_cpu = found.get((what, peer, pending, workers), (NOT_MEASURED, None))
+            ratio, by_cpu, measured_on = found.get((what, peer, pending, workers), (NOT_MEASURED, None, ""))
             shown = "reserve + ack" if what == "drain" else what
             equal = ", neither waits for the disk" if peer.startswith("honker") else ""
             many = "worker" if workers == 1 else "workers"
             case = f"{named} queue, {shown} / {peer}{equal}, {pending:,} pending, {workers} {many}"
-            measured_on = saved["measured_on"] if ratio != NOT_MEASURED else ""
             goal = goals.get((what, peer, pending, workers), "")
             yield case, f"{ratio}{'' if by_cpu is None else f' ({by_cpu} by CPU)'}", goal, measured_on
 

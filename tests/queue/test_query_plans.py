@@ -11,10 +11,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 
 from queueing import Clock, message_table, opened
-from servers import Database
+from servers import Database, PostgresDatabase
+from wane._db.statement import Statement
 from wane.queue import Draft, Queue, RetryPolicy
 from wane.queue._dialects import messages_of
 
@@ -235,3 +237,55 @@ def test_no_operation_reads_the_backlog(database: Database, plans: str) -> None:
             clock.advance(microseconds=1)
         queue.close()
         assert too_many == {}
+
+
+SEARCHES: dict[str, tuple[str, Operation]] = {
+    "any": ("message_ready", lambda q: q.reserve()),
+    "of a kind": ("message_ready_kind", lambda q: q.reserve(kinds=["a"])),
+    "of a queue": (
+        "message_ready_queue",
+        lambda q: q.reserve(preferred_work_queue_ids=["q1"], allow_fallback_to_any_queue=False),
+    ),
+    "of a kind and a queue": (
+        "message_ready_queue_kind",
+        lambda q: q.reserve(kinds=["a"], preferred_work_queue_ids=["q1"], allow_fallback_to_any_queue=False),
+    ),
+    "listed": ("message_ready_kind", lambda q: q.messages(state="ready", kind="a")),
+    "dead": ("message_dead", lambda q: q.dead_letters(resolved=True)),
+    "dead of a kind": ("message_dead_kind", lambda q: q.dead_letters(resolved=True, kind="a")),
+    "open": ("message_open", lambda q: q.dead_letters()),
+    "open of a kind": ("message_open_kind", lambda q: q.dead_letters(kind="a")),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_no_other_index_of_states_serves_a_search(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, search: str
+) -> None:
+    """Whatever the planner knows, it cannot choose an index over rows that the search would have to step over."""
+    index, operation = SEARCHES[search]
+    ran: list[str] = []
+
+    def scanned(connection: psycopg.Connection[Any]) -> set[str]:
+        indexes: set[str] = set()
+        for text in ran:
+            plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {text}".encode()))
+            indexes |= set(re.findall(r"(?:Scan Backward|Scan) (?:using|on) (message_(?:ready|dead|open)\w*)", plan))
+        return indexes
+
+    with opened(postgres_database) as store:
+        store.migrate()
+        queue = Queue(store, "pool", clock=Clock())
+        run = store.run
+
+        def record(text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+            ran.append(store.literal(Statement(text, parameters)))
+            return run(text, parameters)
+
+        monkeypatch.setattr(store, "run", record)
+        operation(queue)
+        with psycopg.connect(postgres_database.url, autocommit=True) as connection:
+            connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off")
+            assert scanned(connection) == {index}
+            connection.execute(f"DROP INDEX wane.{index}".encode())
+            assert scanned(connection) == set()

@@ -209,21 +209,17 @@ class Messages(ABC):
         self, run: Execute, pool: str, *, kind: str | None, resolved: bool, before: int | None, limit: int
     ) -> list[Message]:
         """Return dead letters, newest first; without `resolved` only those that were not dealt with."""
-        conditions = ["state = 'dead'"]
-        names = {"pool": "pool"}
+        conditions = [f"pool = {self._('pool')}"]
         values: dict[str, object] = {"pool": pool, "limit": limit}
-        if resolved:
-            index = "message_dead"
-            names["state"] = "state"
-            values["state"] = "dead"
-        else:
+        index = "message_dead"
+        if not resolved:
             index = "message_open"
             conditions.append("resolved_at IS NULL")
         if kind is not None:
             index += "_kind"
-            names["kind"] = "kind"
+            conditions.append(f"kind = {self._('kind')}")
             values["kind"] = kind
-        conditions.append(self._exactly(**names))
+        conditions.append(self._state(MessageState.DEAD, len(conditions) - 1))
         if before is not None:
             conditions.append(f"seq < {self._('before')}")
             values["before"] = before
@@ -235,8 +231,9 @@ class Messages(ABC):
 
     def unfinished(self, run: Execute, pool: str, kind: str) -> bool:
         """Check whether a message of the kind is neither done nor dead."""
-        ready = f"{self._exactly(pool='pool', kind='kind')} AND state = 'ready'"
-        waiting = (f"pool = {self._('pool')} AND kind = {self._('kind')} AND state = '{state}'" for state in WAITING)
+        of_kind = f"pool = {self._('pool')} AND kind = {self._('kind')}"
+        ready = f"{of_kind} AND {self._state(MessageState.READY, 1)}"
+        waiting = (f"{of_kind} AND state = '{state}'" for state in WAITING)
         text = "SELECT " + " OR ".join(
             f"EXISTS (SELECT 1 FROM {self.table} WHERE {which})" for which in (ready, *waiting)
         )
@@ -250,16 +247,14 @@ class Messages(ABC):
 
         Each state has an index in its own order, so no list has to read more than it shows.
         """
-        own = f"pool = {self._('pool')}"
-        of_kind = f"{own} AND kind = {self._('kind')}"
+        of_kind = "" if kind is None else f" AND kind = {self._('kind')}"
+        ready = self._state(MessageState.READY, 0 if kind is None else 1)
         which = [
-            ("message_ready", own, "ready", "seq")
-            if kind is None
-            else ("message_ready_kind", self._exactly(pool="pool", kind="kind"), "ready", "seq"),
-            *((f"message_{one}", own if kind is None else of_kind, one, "due_at, seq") for one in WAITING),
+            ("message_ready" if kind is None else "message_ready_kind", ready, "ready", "seq"),
+            *((f"message_{one}", f"state = '{one}'", one, "due_at, seq") for one in WAITING),
         ]
         parts = [
-            f"SELECT * FROM (SELECT {COLUMNS} FROM {self._by(index)} WHERE {condition} AND state = '{one}'"
+            f"SELECT * FROM (SELECT {COLUMNS} FROM {self._by(index)} WHERE pool = {self._('pool')}{of_kind} AND {condition}"
             f" ORDER BY {order} LIMIT {self._('limit')}) AS {index}_part"
             for index, condition, one, order in which
             if state is None or state.value == one
@@ -296,10 +291,10 @@ class Messages(ABC):
         Each count comes with the time of the oldest of those counted.
         """
         which = {
-            MessageState.READY: ("state = 'ready'", "seq"),
+            MessageState.READY: (self._state(MessageState.READY, 0), "seq"),
             MessageState.DELAYED: ("state = 'delayed'", "due_at"),
             MessageState.RESERVED: ("state = 'reserved'", "due_at"),
-            MessageState.DEAD: ("state = 'dead' AND resolved_at IS NULL", "seq"),
+            MessageState.DEAD: (f"{self._state(MessageState.DEAD, 1)} AND resolved_at IS NULL", "seq"),
         }
         parts = [
             f"SELECT '{state.value}' AS state, count(*) AS many, min(created_at) AS oldest FROM (SELECT created_at FROM {self.table}"
@@ -342,12 +337,13 @@ class Messages(ABC):
         found = run(text, {f"pool{number}": pool for number, pool in enumerate(pools)})
         return {**dict.fromkeys(pools, (0, 0)), **{pool: (int(bumps), rows) for pool, bumps, rows in found}}
 
-    def _exactly(self, **names: str) -> str:
-        """Write the condition that columns have the values of all these placeholders.
+    def _state(self, state: MessageState, columns: int) -> str:
+        """Write the condition that messages are ready or dead, for a search by the pool and so many more columns.
 
-        It is written so that the index over exactly these columns serves it, and no other.
+        It is written so that only the index of these columns serves the search.
         """
-        return " AND ".join(f"{column} = {self._(name)}" for column, name in names.items())
+        del columns
+        return f"state = '{state.value}'"
 
     def _by(self, index: str) -> str:
         """Return the table, to be read by an index, where a store accepts such a hint."""

@@ -55,13 +55,22 @@ _READY = "SELECT message_id, seq, ctid AS row_ctid FROM wane.message WHERE pool 
 _PICK = f"{_READY} ORDER BY seq LIMIT %(most)s FOR UPDATE SKIP LOCKED"
 
 
-def _pick_each(given: str, which: str) -> str:
+def _in_state(state: MessageState, columns: int) -> str:
+    """Write the condition of `Messages._state` as the indexes have it: see the migration `queue_indexes`."""
+    name = state.value
+    if columns == 0:
+        return f"state = '{name}'"
+    return f"state COLLATE \"C\" BETWEEN '{name if columns == 1 else name[:-1]}' AND '{name}'"
+
+
+def _pick_each(given: str, *which: str) -> str:
     """Write the query for the oldest ready messages of several kinds or work queues.
 
     Only what is taken is locked: the limit outside ends the walk. First come those that were among the oldest of all
     when this statement began; if others hold some of them, the walk goes on behind.
     """
-    ready = f"FROM wane.message WHERE {which} AND state = 'ready'"
+    named = " AND ".join(which)
+    ready = f"FROM wane.message WHERE pool = %(pool)s AND {named} AND {_in_state(MessageState.READY, len(which))}"
     last = (
         f"coalesce((SELECT oldest.seq FROM {given} CROSS JOIN LATERAL (SELECT seq {ready} ORDER BY seq LIMIT %(most)s)"
         f" AS oldest ORDER BY oldest.seq LIMIT 1 OFFSET %(most)s - 1), {2**63 - 1})"
@@ -80,16 +89,12 @@ def _pick_each(given: str, which: str) -> str:
 
 _PICKS = {
     (False, False): _PICK,
-    (True, False): _pick_each(
-        "unnest(%(kinds)s::text[]) AS given(kind)", "ARRAY[pool, kind] = ARRAY[%(pool)s, given.kind]"
-    ),
-    (False, True): _pick_each(
-        "unnest(%(queues)s::text[]) AS given(queue)",
-        "ARRAY[pool, work_queue_id] = ARRAY[%(pool)s, given.queue] AND work_queue_id IS NOT NULL",
-    ),
+    (True, False): _pick_each("unnest(%(kinds)s::text[]) AS given(kind)", "kind = given.kind"),
+    (False, True): _pick_each("unnest(%(queues)s::text[]) AS given(queue)", "work_queue_id = given.queue"),
     (True, True): _pick_each(
         "(SELECT * FROM unnest(%(queues)s::text[]) AS q(queue) CROSS JOIN unnest(%(kinds)s::text[]) AS k(kind)) AS given",
-        "ARRAY[pool, work_queue_id, kind] = ARRAY[%(pool)s, given.queue, given.kind] AND work_queue_id IS NOT NULL",
+        "work_queue_id = given.queue",
+        "kind = given.kind",
     ),
 }
 
@@ -367,8 +372,5 @@ class PostgresMessages(Messages):
     def fold(self, run: Execute, pool: str) -> None:
         run(_FOLD, {"pool": pool})
 
-    def _exactly(self, **names: str) -> str:
-        if len(names) == 1:
-            return super()._exactly(**names)
-        values = (f"{self._(name)}::text" for name in names.values())
-        return f"ARRAY[{', '.join(names)}] = ARRAY[{', '.join(values)}]"
+    def _state(self, state: MessageState, columns: int) -> str:
+        return _in_state(state, columns)

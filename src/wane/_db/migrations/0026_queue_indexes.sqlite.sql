@@ -1,0 +1,1 @@
+-- On SQLite each statement names its index, so that indexes have plain columns already.
