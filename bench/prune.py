@@ -346,18 +346,18 @@ def idle(database: Postgres | Sqlite, folder: Path, rounds: int) -> dict[str, An
 def foreground(database: Postgres | Sqlite, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The application's p99 with and without a sweep at the default pace beside it, in turns."""
     promised = contract(folder, "plain")
-    alone: list[dict[str, Any]] = []
+    undisturbed: list[dict[str, Any]] = []
     beside: list[dict[str, Any]] = []
     for number in range(options.foreground_rounds):
         # Each is first in every other round.
-        for samples in (alone, beside) if number % 2 else (beside, alone):
+        for samples in (undisturbed, beside) if number % 2 else (beside, undisturbed):
             database.fresh("plain")
-            if samples is alone:
+            if samples is undisturbed:
                 latencies = application(database.url, options.foreground_seconds)
                 samples.append(percentiles(latencies))
             else:
                 samples.append(beside_a_sweep(database.url, promised, options.foreground_seconds))
-        print_line(f"{database.kind} foreground, alone: {alone[-1]}, beside: {beside[-1]}")
+        print_line(f"{database.kind} foreground, undisturbed: {undisturbed[-1]}, beside: {beside[-1]}")
 
     def median(samples: list[dict[str, Any]]) -> float:
         return float(statistics.median(sample["p99_ms"] for sample in samples))
@@ -365,8 +365,8 @@ def foreground(database: Postgres | Sqlite, folder: Path, options: argparse.Name
     return {
         "rows": options.foreground_rows,
         "seconds": options.foreground_seconds,
-        "samples": {"alone": alone, "beside": beside},
-        "ratio": round(median(beside) / median(alone), 3),
+        "samples": {"undisturbed": undisturbed, "beside": beside},
+        "ratio": round(median(beside) / median(undisturbed), 3),
     }
 
 

@@ -233,11 +233,10 @@ class Ledger:
         rule: str | None = None,
         since: datetime | None = None,
         before: int | None = None,
-        sweeps_only: bool = False,
         without: Collection[str] = (),
         limit: int,
     ) -> list[AuditEntry]:
-        """Return audit entries, newest first; with `sweeps_only` without what was pruned by hand, and `without` tables.
+        """Return audit entries, newest first, without those of some tables.
 
         `before`: only those with a smaller number.
         """
@@ -253,8 +252,6 @@ class Ledger:
             conditions.append(f"executed_at >= {p.bind('since', self.dialect.encode_time(since))}")
         if before is not None:
             conditions.append(f"id < {p.bind('before', before)}")
-        if sweeps_only:
-            conditions.append("run_id IS NOT NULL")
         for number, name in enumerate(without):
             conditions.append(f"table_name <> {p.bind(f'without{number}', name)}")
         columns = ", ".join(("id", *_AUDIT_COLUMNS))
@@ -306,14 +303,23 @@ class Ledger:
 
     def sweep_costs(self, table: str, rule: str, limit: int) -> list[SweepCost]:
         """Return what the latest sweeps of a rule that took rows cost, newest first."""
+        found = self._sweeps_with_rows("row_count, batches, seconds", table, rule, limit)
+        return [SweepCost(int(rows), int(batches), float(seconds)) for rows, batches, seconds in found]
+
+    def last_sweep_inputs(self, table: str, rule: str) -> dict[str, Any]:
+        """Return the inputs of the latest sweep of a rule that took rows; {} if none has."""
+        found = self._sweeps_with_rows("inputs", table, rule, 1)
+        return dict(_json(found[0][0])) if found else {}
+
+    def _sweeps_with_rows(self, columns: str, table: str, rule: str, limit: int) -> list[tuple[Any, ...]]:
+        """Read columns of the latest sweeps of a rule that took rows, newest first; a prune by hand is none."""
         p = self._parameters()
-        found = self._run(
+        return self._run(
             p,
-            f"SELECT row_count, batches, seconds FROM {self.dialect.own_table('audit')}"
+            f"SELECT {columns} FROM {self.dialect.own_table('audit')}"
             f" WHERE table_name = {p.bind('table', table)} AND rule = {p.bind('rule', rule)} AND run_id IS NOT NULL"
             f" AND row_count > 0 ORDER BY id DESC LIMIT {p.bind('limit', limit)}",
         )
-        return [SweepCost(int(rows), int(batches), float(seconds)) for rows, batches, seconds in found]
 
     def pruned_since(self, since: datetime) -> dict[str, int]:
         """Count the rows that left each table since a time, by the audit trail."""

@@ -613,6 +613,49 @@ def test_a_later_sweep_may_take_more_but_not_nearly_all(database: Database) -> N
         assert "a rule may take 90%" in swept.message
 
 
+def test_a_sweep_that_found_nothing_is_not_the_first_one(database: Database) -> None:
+    jobs(database)
+    with keeping(database) as opened:
+        opened.keeper.enable()
+        assert opened.keeper.sweep(pace=FAST).rules[0].outcome is Outcome.DONE
+        jobs(database, *[(n, "done", ago(60 if n < 1_000 else 1)) for n in range(1_500)], create=False)
+        [swept] = opened.keeper.sweep(pace=FAST).rules
+        assert (swept.outcome, swept.rows) == (Outcome.FUSED, 0)
+        assert "the first sweep of a rule may take 50%" in swept.message
+
+
+@pytest.mark.parametrize(
+    ("changed", "outcome"),
+    [
+        ({"bound": Age(AT, timedelta(days=6))}, Outcome.FUSED),
+        ({"when": ["done", "failed"]}, Outcome.FUSED),
+        ({"budget": Budget(rows=5_000)}, Outcome.DONE),
+    ],
+)
+def test_a_changed_rule_has_a_first_sweep(database: Database, changed: dict[str, Any], outcome: Outcome) -> None:
+    fill(database, 10)
+    with keeping(database) as opened:
+        opened.keeper.enable()
+        assert opened.keeper.sweep(pace=FAST).rules[0].rows == 10
+    jobs(database, *[(n, "done", ago(60 if n < 1_000 else 1)) for n in range(1_500)], create=False)
+    with keeping(database, table("job", rule("old", **{"when": ["done"], **changed}))) as opened:
+        [swept] = opened.keeper.sweep(pace=FAST).rules
+        assert swept.outcome is outcome, swept.message
+        assert ("the first sweep of a changed rule may take 50%" in swept.message) == (outcome is Outcome.FUSED)
+
+
+def test_an_approval_of_one_sweep_is_not_for_the_rest(database: Database) -> None:
+    fill(database, 3_000)
+    with keeping(database) as opened:
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep(pace=FAST, approve=["job.old"], budget=Budget(rows=1_000)).rules
+        assert (
+            "the rest leaves with the next sweep, approved too if more than 90% of the table is due then"
+            in swept.message
+        )
+        assert opened.keeper.sweep(pace=FAST).rules[0].outcome is Outcome.FUSED
+
+
 def test_the_fuse_uses_no_estimate(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The statistics are from before most of the table left: by them, not even a third of it is due."""
     monkeypatch.setattr("wane._db.counting._COUNTED_ROWS", 100)

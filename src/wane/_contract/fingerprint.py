@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from wane._contract.conditions import Condition
-from wane._contract.model import Contract
+from wane._contract.model import Contract, Rule
 from wane._contract.names import TableName
-from wane._contract.settings import Settings
+from wane._contract.settings import Budget, Settings
 
 _UNORDERED = {
     "excused",
@@ -78,7 +79,16 @@ _LATER = {
 
 def fingerprint(contract: Contract) -> str:
     """Return the first 16 hex digits of a SHA-256 over the promises."""
-    return hashlib.sha256(_text(_plain(contract)).encode()).hexdigest()[:16]
+    return _digest(contract)
+
+
+def rule_fingerprint(rule: Rule) -> str:
+    """Return the same of one rule: it changes with the rows that leave and when they do, but not with the budget."""
+    return _digest(replace(rule, budget=Budget()))
+
+
+def _digest(promises: Contract | Rule) -> str:
+    return hashlib.sha256(_text(_plain(promises)).encode()).hexdigest()[:16]
 
 
 def _field(name: str, value: Any) -> Any:

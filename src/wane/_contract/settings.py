@@ -120,7 +120,7 @@ class SweepSettings(Section):
     )
     fuse: Share = setting(0.9, "The largest share of a table that an unattended sweep of one rule may take.")
     first_fuse: Share = setting(
-        0.5, "The same for the first sweep of a rule: its author may have meant something else."
+        0.5, "The same for the first sweep of a rule that takes rows, and the first since the rule was changed."
     )
     fuse_rows: Count = setting(1_000, "The fuse ignores rules with fewer due rows than this.")
     master_flag: Annotated[str, _FLAG] = setting("retention.enabled", "Sweeps are off until this flag is on.")

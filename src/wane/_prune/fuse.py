@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
+from wane._contract.fingerprint import rule_fingerprint
 from wane._contract.settings import SweepSettings
 from wane._db import Store
 from wane._db.counting import count_some_rows
@@ -67,8 +68,12 @@ def probe(
 
 
 def allowed_share(store: Store, settings: SweepSettings, selection: Selection) -> tuple[float, str]:
-    """Return the share of its table that a rule may take unasked, and whose share that is, in words."""
+    """Return the share of its table that a rule may take unasked, and whose share that is, in words.
+
+    A sweep that found nothing is no proof of a rule, and neither is what it took before it was changed.
+    """
     own = Ledger(store.dialect, store.reader(PROBE_SECONDS))
-    if own.trail(table=str(selection.name), rule=selection.rule.name, sweeps_only=True, limit=1):
+    last = own.last_sweep_inputs(str(selection.name), selection.rule.name)
+    if last.get("promise") == rule_fingerprint(selection.rule):
         return settings.fuse, "a rule"
-    return settings.first_fuse, "the first sweep of a rule"
+    return settings.first_fuse, "the first sweep of a changed rule" if last else "the first sweep of a rule"

@@ -20,6 +20,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
+from wane._contract.fingerprint import rule_fingerprint
 from wane._contract.lookup import is_named
 from wane._contract.model import Cap, Contract, Follower, Mark, Orphans, ReferencedBy, Rule, Table, ToArchive
 from wane._contract.settings import Budget
@@ -373,8 +374,19 @@ class _RuleSweep:
         )
 
     def _inputs(self) -> dict[str, object]:
-        inputs: dict[str, object] = {"rule": self.rule.name, "budget": self.budget.rows, "sweep": True}
+        inputs: dict[str, object] = {
+            "rule": self.rule.name,
+            "promise": rule_fingerprint(self.rule),
+            "budget": self.budget.rows,
+            "sweep": True,
+        }
         return inputs if self.approved_plan is None else {**inputs, "plan": self.approved_plan}
+
+    def _approval(self) -> str:
+        """Return what a sweep of the rest needs if this one was approved for itself only, and may have left much."""
+        if not is_named(self.sweeper.approved, self.table.name, self.rule.name):
+            return ""
+        return f", approved too if more than {self.sweeper.contract.sweep.fuse:.0%} of the table is due then"
 
     def _emit_failure(self, message: str) -> None:
         label = self.table.label(self.rule)
@@ -414,7 +426,7 @@ class _RuleSweep:
                 if spent == _PLANNED or not self._has_more(floor):
                     return Outcome.DONE, ""
                 self._emit_budget(spent)
-                rest = f"the rest leaves with the next sweep; to take more in one, raise `{spent}` of its budget"
+                rest = f"the rest leaves with the next sweep{self._approval()}; to take more in one, raise `{spent}` of its budget"
                 return Outcome.BUDGET, f"the budget of {spent} is spent; {rest}"
             try:
                 taken = self.batches.attempt(partial(self._batch, floor), self._may_retry)

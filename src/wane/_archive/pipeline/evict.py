@@ -23,6 +23,7 @@ from wane._archive.pipeline.sql_evict import Copy, Evicted, evict
 from wane._archive.rows.dialects import archive_dialect
 from wane._archive.rows.sql import ArchiveRows
 from wane._archive.rows.types import KEY, VERSION
+from wane._contract.fingerprint import rule_fingerprint
 from wane._contract.model import Table
 from wane._contract.settings import SweepSettings
 from wane._db import Store
@@ -76,7 +77,8 @@ class EvictJob:
     def audit(self, piece: JournaledRange) -> AuditEntry:
         """Return the audit row of a range, as far as there is one."""
         sweep, gone = self.sweep, piece.eviction
-        inputs = {"rule": sweep.rule, "sweep": sweep.id, "range": piece.number}
+        promise = rule_fingerprint(self.archive.selection.rule)
+        inputs = {"rule": sweep.rule, "promise": promise, "sweep": sweep.id, "range": piece.number}
         return AuditEntry.begun(
             "archive",
             str(self.table.name),
