@@ -96,7 +96,7 @@ def add_counts(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
 
 @frozen
 class RuleSweeps:
-    """A summary of one rule in the audit trail's latest entries; `rows` are those of its own table."""
+    """A summary of one rule's sweeps in the audit trail's latest entries; `rows` are those of its own table."""
 
     table: str
     rule: str
@@ -275,7 +275,10 @@ class Ledger:
         return [self._entry(row) for row in found]
 
     def swept(self, entries: int) -> tuple[list[RuleSweeps], bool]:
-        """Summarise the latest `entries` entries by rule, and return whether those are all that there are."""
+        """Summarise the sweeps among the latest `entries` entries by rule; return whether those are all entries.
+
+        What was pruned by hand is no sweep: it says nothing about whether sweeps run, or at which pace.
+        """
         p = self._parameters()
         audit, n = self.dialect.own_table("audit"), p.bind("entries", entries)
         own = f"coalesce({self.dialect.json_count('a.counts', 'a.table_name')}, a.row_count)"
@@ -284,7 +287,7 @@ class Ledger:
             # By number, not by time: that has an index, and covers as many entries in a busy database as in an idle
             # one.
             f"WITH recent AS (SELECT a.id, a.table_name, a.rule, a.executed_at, {own} AS own FROM {audit} AS a"
-            f" WHERE a.id > (SELECT max(id) FROM {audit}) - {n} AND a.rule IS NOT NULL),"
+            f" WHERE a.id > (SELECT max(id) FROM {audit}) - {n} AND a.rule IS NOT NULL AND a.run_id IS NOT NULL),"
             " grouped AS (SELECT table_name, rule, count(*) AS sweeps, sum(own) AS total, min(executed_at) AS first_at,"
             " max(id) AS last_id FROM recent GROUP BY table_name, rule)"
             " SELECT g.table_name, g.rule, g.sweeps, g.total, g.first_at, r.executed_at, r.own"

@@ -281,6 +281,21 @@ def test_a_rule_that_the_latest_entries_do_not_mention_is_queried(
         assert job.rules[0].last_rows == 7
 
 
+@pytest.mark.parametrize("entries", [1, 5_000], ids=["beyond the latest entries", "among them"])
+def test_a_prune_by_hand_is_no_sweep(database: Database, monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
+    monkeypatch.setattr("wane._check.live._TRAIL_ENTRIES", entries)
+    with healthy(database) as world:
+        overdue(world)
+        swept = world.table("job").last_sweep
+        insert(database, "job", "id, state, at_ms", (99, "done", ago(60)))
+        world.keeper.prune("job", rule="old", limit=1)
+        job = world.table("job")
+        assert job.last_sweep == job.rules[0].last_sweep == swept
+        assert job.rules[0].last_rows == 0
+        [late] = [one for one in world.keeper.health().findings if one.table == "job"]
+        assert "its last sweep, 3 hours ago, took nothing" in late.message
+
+
 def test_an_open_keeper_sees_holds_come_and_go(database: Database) -> None:
     with healthy(database) as world:
         overdue(world)

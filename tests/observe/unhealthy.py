@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -122,8 +123,9 @@ class World:
     def record(self, table: str, rule: str, rows: int, *, days: float) -> None:
         """An entry of the trail, as a sweep so many days ago would have left it."""
         at = timestamp(ago(days))
+        entry = AuditEntry("prune", table, "tester", {}, {table: rows}, at, rule=rule, run=uuid.uuid4().hex)
         with self.keeper.store.transaction() as transaction:
-            Ledger.of(transaction).record(AuditEntry("prune", table, "tester", {}, {table: rows}, at, rule=rule))
+            Ledger.of(transaction).record(entry)
 
     def measure(self, table: str, rate: float, *, days: float = MINUTE) -> None:
         """A snapshot of so many days ago, at which the table grew by so many rows a day."""

@@ -94,7 +94,7 @@ class _Older(dict[tuple[str, str], RuleSweeps]):
     def get(self, key: tuple[str, str], default: Any = None) -> Any:
         if key not in self:
             table, rule = key
-            for one in self._own.trail(table=table, rule=rule, limit=1):
+            for one in self._own.trail(table=table, rule=rule, sweeps_only=True, limit=1):
                 rows = one.counts.get(table, one.rows)
                 self[key] = RuleSweeps(table, rule, 1, rows, one.executed_at, one.executed_at, rows)
         return super().get(key, default)
