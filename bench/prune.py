@@ -66,7 +66,7 @@ CREATE INDEX replies_job ON replies (job_id);
 
 
 def rows(count: int) -> Iterator[tuple[int, str, int, str]]:
-    """Evenly over a hundred days; two states in three are terminal, and DUE_SHARE of all rows is due."""
+    """Yield rows evenly over a hundred days; two states in three are terminal, and DUE_SHARE of all rows is due."""
     first = int((NOW - timedelta(days=100)).timestamp() * 1000)
     for number in range(count):
         status = ("done", "done", "done", "failed", "queued")[number % 5]
@@ -135,7 +135,7 @@ DUE = "status IN ('done', 'failed') AND finished_at_ms < {}"
 
 
 def by_hand(database: Postgres | Sqlite, *statements: str) -> Result:
-    """Statements in one transaction; the last one deletes the jobs."""
+    """Run statements in one transaction; the last one deletes the jobs."""
     due = DUE.format(cutoff_ms())
     texts = ["BEGIN", *(one.format(due=due) for one in statements)]
     seconds, cpu, counts = with_cpu(
@@ -308,7 +308,7 @@ def ratios(samples: dict[str, list[dict[str, Any]]], measured: str) -> dict[str,
 
 
 def on_idle_database(database: Postgres | Sqlite, folder: Path, rounds: int, shape: str) -> dict[str, Any]:
-    """Rows per second at the default pace, which pauses, and at that of `--fast`; both by the clock."""
+    """Return rows per second at the default pace, which pauses, and at that of `--fast`; both by the clock."""
     promised = contract(folder, shape)
     samples: dict[str, list[float]] = {"default": [], "fast": []}
     for _ in range(rounds):
@@ -331,7 +331,7 @@ def idle(database: Postgres | Sqlite, folder: Path, rounds: int) -> dict[str, An
 
 
 def foreground(database: Postgres | Sqlite, folder: Path, rounds: int, seconds: float = 6.0) -> dict[str, Any]:
-    """The application's p99 with and without a sweep at the default pace beside it."""
+    """Measure the application's p99 with and without a sweep at the default pace beside it."""
     promised = contract(folder, "plain")
     samples: dict[str, list[float]] = {"alone": [], "beside": []}
     for _ in range(rounds):
@@ -361,7 +361,7 @@ def sweep_until(url: str, promised: Contract, stop: Any) -> None:
 
 
 def application(url: str) -> tuple[Any, str]:
-    """A connection of an application, and how it writes a placeholder."""
+    """Return a connection of an application, and how it writes a placeholder."""
     if url.startswith("sqlite:///"):
         connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
         connection.execute("PRAGMA synchronous = normal")
@@ -370,7 +370,7 @@ def application(url: str) -> tuple[Any, str]:
 
 
 def p99_ms(url: str, seconds: float, per_second: int = 400) -> float:
-    """An application that inserts, claims and finishes jobs at a steady rate."""
+    """Run an application that inserts, claims and finishes jobs at a steady rate; return its p99."""
     taken: list[float] = []
     connection, mark = application(url)
     with closing(connection):
