@@ -36,7 +36,7 @@ def shares(store: Store, pace: Pace, ranges: Sequence[JournaledRange], most: int
     """
     left = [piece for piece in ranges if not piece.finished]
     rows = sum(piece.copies - piece.evicted for piece in left)
-    number = 1 if store.kind == "sqlite" or pace.pauses else max(1, min(most, len(left), rows // ROWS_EACH))
+    number = 1 if store.one_writer or pace.pauses else max(1, min(most, len(left), rows // ROWS_EACH))
     return [[piece.number for piece in left[first::number]] for first in range(number)]
 
 
