@@ -124,7 +124,7 @@ class Watched:
     """
 
     def __init__(self, *families: int, without: Sequence[int] = ()) -> None:
-        """`without`: processes that are measured apart, a server that this process started."""
+        """Watch without the processes that are measured apart, such as a server that this process started."""
         self._families = families
         self._without = without
         self._first: dict[int, float] = {}
@@ -168,7 +168,7 @@ def _cpu(pid: int) -> float:
 
 
 def family(pid: int, without: Sequence[int] = ()) -> Iterator[tuple[int, str]]:
-    """A process and its descendants: a driver, or a server's first process."""
+    """Yield a process and its descendants: a driver, or a server's first process."""
     waiting = [pid]
     while waiting:
         one = waiting.pop()
@@ -223,7 +223,7 @@ class Postgres:
         self.connection.execute("CHECKPOINT")
 
     def server(self) -> list[int]:
-        """The server's first process, if it runs on this machine."""
+        """Return the server's first process, if it runs on this machine."""
         stat = Path(f"/proc/{self.connection.info.backend_pid}/stat")
         return [int(stat.read_text().rpartition(")")[2].split()[1])] if stat.exists() else []
 
@@ -321,7 +321,7 @@ Database = Postgres | Sqlite
 
 
 def wane(database: Database, folder: Path, rows: int, *, at_once: bool = False) -> Callable[[], dict[str, Any]]:
-    """Prepared by a run over a few rows, which proves the schema."""
+    """Prepare Wane by a run over a few rows, which proves the schema."""
     promised = contract(folder, database.url, database.unit)
     with open_keeper(None, contract=promised) as keeper:
         keeper.migrate()
@@ -362,7 +362,7 @@ def pyarrow_script(database: Database, folder: Path) -> dict[str, Any]:
 
 
 def copy_and_zstd(database: Database, folder: Path) -> dict[str, Any]:
-    """`COPY … TO STDOUT | zstd`, one DELETE; on SQLite what its own shell prints as CSV."""
+    """Run `COPY … TO STDOUT | zstd`, one DELETE; on SQLite what its own shell prints as CSV."""
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(database, Postgres):
         command = ["psql", database.url, "-qc", f"COPY (SELECT {COLUMNS} FROM event_outbox) TO STDOUT"]
@@ -508,7 +508,7 @@ def ratios(samples: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
 
 
 def scale(database: Database, folder: Path, rows: int, factor: int) -> dict[str, Any]:
-    """A part of the rows, and all of them."""
+    """Archive a part of the rows, and all of them."""
     found: dict[str, Any] = {}
     for name, count in (("part", rows // factor), ("whole", rows)):
         target = folder / f"{database.kind}-{name}"
@@ -533,7 +533,8 @@ def scale(database: Database, folder: Path, rows: int, factor: int) -> dict[str,
 
 
 def cold(database: Database, folder: Path, rows: int) -> dict[str, Any]:
-    """A first run in a process of its own: Spark and its workers start, and every row is proven twice."""
+    """Archive for the first time, in a process of its own: Spark and its workers start, and every row is proven
+    twice."""
     promised = contract(folder, database.url, database.unit)
     with open_keeper(None, contract=promised) as keeper:
         keeper.migrate()
@@ -572,7 +573,7 @@ ROWS_OF_A_FILE = 20
 
 
 def by_key(database: Database, folder: Path, files: int) -> dict[str, Any]:
-    """Ask an archive of many files for one row, by its key and by a condition that no file can be skipped by.
+    """Query an archive of many files for one row, by its key and by a condition that no file can be skipped by.
 
     A sweep of a few rows makes the table; the other files are written like its own and added in one commit, because
     sweeps of so many ranges would take longer than all that is measured.

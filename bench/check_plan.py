@@ -232,7 +232,7 @@ def measure(kind: str, url: str, promised: Contract, rounds: int, cpu: bool) -> 
 
 
 def require_honest(findings: list[Finding], plan: Plan) -> None:
-    """What is fast because it found nothing is not fast."""
+    """Require that the check found something: what is fast because it found nothing is not fast."""
     assert not [one for one in findings if one.severity is not Severity.NOTE], findings
     assert len(plan.steps) == SMALL_TABLES + 2
     assert not plan.problems
@@ -240,7 +240,7 @@ def require_honest(findings: list[Finding], plan: Plan) -> None:
 
 
 def read_plans(store: Store, promised: Contract) -> dict[str, str]:
-    """How the database answers each read about the large table."""
+    """Return how the database answers each read about the large table."""
     from wane._rules.selection import bind_contract
 
     selections, _ = bind_contract(promised, store.reflect(), store.types)

@@ -80,7 +80,7 @@ def build(folder: Path, members: int, parallel: int, *, shared: bool) -> None:
 
 
 def cpu_of_family(pid: int) -> float:
-    """CPU seconds of a process and its descendants, those that have ended included."""
+    """Return CPU seconds of a process and its descendants, those that have ended included."""
     total = 0
     for one, _ in family(pid):
         try:

@@ -116,7 +116,7 @@ def measure(kind: str, url: str, promised: Contract, rounds: int, cpu: bool) -> 
 
 
 def require_honest(pressure: list[Pressure], health: Health) -> None:
-    """What is fast because it found nothing is not fast."""
+    """Require that something was found: what is fast because it found nothing is not fast."""
     assert len(pressure) == len(health.tables) == SMALL_TABLES + 1
     [big] = [one for one in pressure if one.table == "big"]
     assert big.rows is not None

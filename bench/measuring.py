@@ -28,7 +28,8 @@ _DESCRIBED = ("server_version", "shared_buffers", "max_wal_size", "wal_buffers")
 
 @contextmanager
 def postgres_url(*, tcp: bool = False) -> Iterator[str]:
-    """A database of our own on a server of our own, over a socket or TCP, or a schema of our own on an existing one."""
+    """Yield a database of our own on a server of our own, over a socket or TCP, or a schema of our own on an existing
+    one."""
     given = os.environ.get(URL_VARIABLE)
     if given:
         with psycopg.connect(given, autocommit=True) as connection:
@@ -64,14 +65,14 @@ def describe_server(url: str) -> None:
 
 
 def cpu_seconds(process: int | None = None) -> float:
-    """CPU time of this process, or of a server's process on this machine, as the kernel counts it."""
+    """Return CPU time of this process, or of a server's process on this machine, as the kernel counts it."""
     if process is None:
         return time.process_time()
     return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
 
 
 def server_cpu_seconds(process: int) -> float:
-    """CPU time of all living processes of the server that a connection's process belongs to."""
+    """Return CPU time of all living processes of the server that a connection's process belongs to."""
 
     def parent(one: int) -> int:
         try:
@@ -90,7 +91,7 @@ def server_cpu_seconds(process: int) -> float:
 
 
 def with_cpu(server: int | None, action: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Seconds, CPU seconds of this process and of the server's that works for it, and the result."""
+    """Return seconds, CPU seconds of this process and of the server's that works for it, and the result."""
 
     def used() -> float:
         return cpu_seconds() + (0 if server is None else cpu_seconds(server))
@@ -101,7 +102,7 @@ def with_cpu(server: int | None, action: Callable[[], Any]) -> tuple[float, floa
 
 
 def measured(server: int | None, action: Callable[[], Any], cpu: bool) -> tuple[float, Any]:
-    """Seconds, or CPU seconds of this process and the server's, and the result."""
+    """Return seconds, or CPU seconds of this process and the server's, and the result."""
     seconds, spent, result = with_cpu(server, action)
     return (spent if cpu else seconds), result
 
@@ -117,7 +118,7 @@ def print_line(text: str) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Where and when a run was made, at which load it began, and on which server."""
+    """Return where and when a run was made, at which load it began, and on which server."""
     return {
         "machine": f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
         "measured_on": datetime.now(UTC).date().isoformat(),

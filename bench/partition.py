@@ -145,7 +145,7 @@ class Foreground:
 
 
 def convert(world: World) -> dict[str, Any]:
-    """With Wane, while an application works."""
+    """Convert with Wane, while an application works."""
     world.plain()
     with world.keeper() as keeper:
         with Foreground(world) as undisturbed:
@@ -164,7 +164,7 @@ def convert(world: World) -> dict[str, Any]:
 
 
 def plain_attach(world: World) -> dict[str, Any]:
-    """The same swap by hand, without the proof that makes ATTACH believe instead of read."""
+    """Do the same swap by hand, without the proof that makes ATTACH believe instead of read."""
     world.plain()
     world.run("CREATE UNIQUE INDEX CONCURRENTLY event_key ON event (id, created_at)")
     world.run(f"CREATE TABLE root ({COLUMNS}, PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at)")
@@ -179,7 +179,8 @@ def plain_attach(world: World) -> dict[str, Any]:
 
 
 def partman(world: World) -> dict[str, Any]:
-    """pg_partman: a new partitioned table, into which it moves the rows of the old one; then it drops a month."""
+    """Convert with pg_partman: a new partitioned table, into which it moves the rows of the old one; then it drops a
+    month."""
     world.plain()
     world.run(
         "CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; ALTER TABLE event RENAME TO event_old"
@@ -203,7 +204,7 @@ def partman(world: World) -> dict[str, Any]:
 
 
 def retire(world: World) -> dict[str, Any]:
-    """With Wane: weighed twice, counted, audited; aside, then dropped."""
+    """Retire with Wane: estimated twice, counted, audited; detached, then dropped."""
     world.plain(filled=False)
     with world.keeper() as keeper:
         keeper.partition.convert("event", accept=True)
@@ -234,7 +235,7 @@ def retire(world: World) -> dict[str, Any]:
 
 
 def by_rows(world: World) -> dict[str, Any]:
-    """The same rows by Wane's sweep without pauses, and by one DELETE."""
+    """Delete the same rows by Wane's sweep without pauses, and by one DELETE."""
     world.plain()
     with world.keeper() as keeper:
         seconds, swept = timed(lambda: keeper.sweep("event", pace=FAST, approve=["event.old"]))

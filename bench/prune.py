@@ -75,7 +75,7 @@ CREATE INDEX replies_job ON replies (job_id);
 
 
 def rows(count: int, days: int = 100) -> Iterator[tuple[int, str, int, str]]:
-    """Evenly over so many days, from a hundred days ago on; four rows in five are in a terminal state.
+    """Yield rows evenly over so many days, from a hundred days ago on; four rows in five are in a terminal state.
 
     Of a hundred days, DUE_SHARE of all rows is due; of fifty, four rows in five.
     """
@@ -147,7 +147,7 @@ DUE = "status IN ('done', 'failed') AND finished_at_ms < {}"
 
 
 def by_hand(database: Postgres | Sqlite, *statements: str) -> Result:
-    """Statements in one transaction; the last one deletes the jobs."""
+    """Run statements in one transaction; the last one deletes the jobs."""
     due = DUE.format(cutoff_ms())
     texts = ["BEGIN", *(one.format(due=due) for one in statements)]
     seconds, cpu, counts = with_cpu(
@@ -321,7 +321,7 @@ def ratios(samples: dict[str, list[dict[str, Any]]], measured: str) -> dict[str,
 
 
 def on_idle_database(database: Postgres | Sqlite, folder: Path, rounds: int, shape: str) -> dict[str, Any]:
-    """Rows per second at the default pace, which pauses, and at that of `--fast`; both by the clock."""
+    """Return rows per second at the default pace, which pauses, and at that of `--fast`; both by the clock."""
     promised = contract(folder, shape)
     samples: dict[str, list[float]] = {"default": [], "fast": []}
     for _ in range(rounds):
@@ -344,7 +344,7 @@ def idle(database: Postgres | Sqlite, folder: Path, rounds: int) -> dict[str, An
 
 
 def foreground(database: Postgres | Sqlite, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The application's p99 with and without a sweep at the default pace beside it, in turns."""
+    """Measure the application's p99 with and without a sweep at the default pace beside it, in turns."""
     promised = contract(folder, "plain")
     undisturbed: list[dict[str, Any]] = []
     beside: list[dict[str, Any]] = []
@@ -371,7 +371,7 @@ def foreground(database: Postgres | Sqlite, folder: Path, options: argparse.Name
 
 
 def beside_a_sweep(url: str, promised: Contract, seconds: float) -> dict[str, Any]:
-    """What the application measures while a sweep of another process works all the time.
+    """Return what the application measures while a sweep of another process works all the time.
 
     A process of its own, as in life: threads of one process would wait for each other's interpreter. The application
     works already when the sweep begins.
@@ -405,7 +405,7 @@ def sweep_until(url: str, promised: Contract, ready: Any, begin: Any, stop: Any,
 
 
 def connected(url: str) -> tuple[Any, str]:
-    """A connection of an application, and how it writes a placeholder."""
+    """Return a connection of an application, and how it writes a placeholder."""
     if url.startswith("sqlite:///"):
         connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
         connection.execute("PRAGMA synchronous = normal")
@@ -414,7 +414,7 @@ def connected(url: str) -> tuple[Any, str]:
 
 
 def application(url: str, seconds: float, begin: Callable[[], None] = lambda: None) -> list[float]:
-    """An application that inserts, claims and finishes jobs at a steady rate: the seconds that each took.
+    """Insert, claim and finish jobs at a steady rate, as an application does; return the seconds that each took.
 
     They are counted from `begin` on, after a time in which it works already.
     """

@@ -449,7 +449,7 @@ def rate(
     server: int | None = None,
     most: int | None = None,
 ) -> tuple[float, float]:
-    """Operations per second of several processes together, and the CPU seconds of one, with the server's.
+    """Return operations per second of several processes together, and the CPU seconds of one, with the server's.
 
     They end after some seconds, or after `most` operations of all together.
     """
@@ -498,7 +498,7 @@ def wane_wakes(where: str, barrier: Barrier, wakeups: int) -> list[float]:
 
 
 def _drained(queue: Any) -> Callable[[], None]:
-    """The worker that was woken takes the message: an empty queue is what a waiting worker sees."""
+    """Return what takes the message for the worker that was woken: an empty queue is what a waiting worker sees."""
 
     def once() -> None:
         for one in queue.reserve_many(10):
@@ -560,7 +560,7 @@ def _latency_process(
 
 
 def wakeup_latencies(name: str, where: str, wakeups: int) -> list[float]:
-    """Milliseconds from the beginning of an enqueue until a waiting process has been woken."""
+    """Return milliseconds from the beginning of an enqueue until a waiting process has been woken."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(2), context.Queue()
     processes = [
@@ -583,7 +583,7 @@ def wakeup_latencies(name: str, where: str, wakeups: int) -> list[float]:
 
 
 def databases(stack: ExitStack, store: str, systems: list[System]) -> dict[str, str]:
-    """A database for each system."""
+    """Create a database for each system."""
     if store == "sqlite":
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wane-bench-")))
         where = {}
@@ -678,17 +678,17 @@ def merged(saved: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[dic
 
 
 def others(median: dict[str, float]) -> list[str]:
-    """The systems that Wane is measured beside."""
+    """Return the systems that Wane is measured beside."""
     return [name for name in median if name not in ("wane", AT_NORMAL)]
 
 
 def like(name: str, median: dict[str, float]) -> str:
-    """Wane with the durability of another system."""
+    """Return Wane with the durability of another system."""
     return AT_NORMAL if name.startswith("honker") and AT_NORMAL in median else "wane"
 
 
 def _by_cpu(spent: dict[str, list[float]]) -> dict[str, Any]:
-    """Ratios at equal durability: what others take, beside what Wane takes."""
+    """Return ratios at equal durability: what others take, beside what Wane takes."""
     median = {name: statistics.median(values) for name, values in spent.items()}
     ratios = {name: round(median[name] / median[like(name, median)], 2) for name in others(median)}
     print_line(f"CPU microseconds {median}, wane/… {ratios}")

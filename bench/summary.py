@@ -138,7 +138,8 @@ QUEUE_GOALS = {
 
 
 def queue_rows() -> Iterator[tuple[str, str, str, str]]:
-    """Messages per second, and CPU where it was measured, beside each peer; those with a goal also if not measured."""
+    """Yield messages per second, and CPU where it was measured, beside each peer; those with a goal also if not
+    measured."""
     for store, named in STORES.items():
         saved, goals = load(f"queue-{store}"), QUEUE_GOALS[store]
         found = {

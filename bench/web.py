@@ -90,7 +90,7 @@ def opened(port: int) -> Browser:
 
 
 def memory_of(process: int) -> int:
-    """Bytes in memory, as the kernel counts them."""
+    """Return bytes in memory, as the kernel counts them."""
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096
 
 

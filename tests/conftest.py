@@ -87,7 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # Before `-k`: so all parameters of a test are here.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `--all`, leave out what `sampling` does not choose."""
+    """Leave out what `sampling` does not choose, without `--all`."""
     config.stash[LEFT_OUT] = []
     if EXAMPLES in os.environ:  # Many examples take as long as they take.
         for item in items:
@@ -177,7 +177,7 @@ class Clusters:
         return self._run.server_url(name, installation, locale=name == "postgres-system")
 
     def database(self, name: str, *, migrated: bool = False) -> AbstractContextManager[PostgresDatabase]:
-        """A new database of a server, or, by the name of the pooler, of the packaged one behind it."""
+        """Return a new database of a server, or, by the name of the pooler, of the packaged one behind it."""
         if name != POOLED:
             return self[name].database(migrated=migrated)
         return self["postgres"].database(through=self.pooler(), migrated=migrated)
@@ -206,14 +206,14 @@ def clusters(pytestconfig: pytest.Config) -> Iterator[Clusters]:
 
 
 def migrated(request: pytest.FixtureRequest) -> bool:
-    """Whether a test's database has Wane's own tables."""
+    """Return whether a test's database has Wane's own tables."""
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
     return folder in MIGRATED and request.node.get_closest_marker("unmigrated") is None
 
 
 @pytest.fixture
 def database(store_id: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A database without tables of the application, once for each store."""
+    """Yield a database without tables of the application, once for each store."""
     if store_id == "sqlite":
         with closing(SqliteDatabase(tmp_path / "test.db", migrated=migrated(request))) as sqlite:
             yield sqlite
@@ -225,13 +225,13 @@ def database(store_id: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
 
 @pytest.fixture
 def sqlite_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteDatabase]:
-    """A SQLite database without tables of the application, for what only SQLite does."""
+    """Yield a SQLite database without tables of the application, for what only SQLite does."""
     with closing(SqliteDatabase(tmp_path / "test.db", migrated=migrated(request))) as database:
         yield database
 
 
 @pytest.fixture
 def postgres_database(server_id: str, request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[PostgresDatabase]:
-    """A PostgreSQL database without tables of the application, for what only PostgreSQL does."""
+    """Yield a PostgreSQL database without tables of the application, for what only PostgreSQL does."""
     with clusters.database(server_id, migrated=migrated(request)) as database:
         yield database

@@ -37,13 +37,13 @@ RULE_PATH = "table.events.rule.old"
 
 
 def numbers(count: int) -> str:
-    """A table `s` with the numbers n from 0 on, for filling tables faster than row by row."""
+    """Return a table `s` with the numbers n from 0 on, for filling tables faster than row by row."""
     last = count - 1
     return f"(WITH RECURSIVE r(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM r WHERE n < {last}) SELECT n FROM r) AS s"
 
 
 def loaded(text: str) -> Contract:
-    """The contract that a text states. Its file is gone, so its path says nothing."""
+    """Return the contract that a text states. Its file is gone, so its path says nothing."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "wane.toml"
         file.write_text(text, encoding="utf-8")
@@ -53,7 +53,7 @@ def loaded(text: str) -> Contract:
 def findings(
     database: Database, text: str, *, strict: bool = False, seconds: float = READ_SECONDS, url: str = ""
 ) -> list[Finding]:
-    """What is found, without the name of the contract's file."""
+    """Return what is found, without the name of the contract's file."""
     return compared(database, loaded(text), strict=strict, seconds=seconds, url=url)
 
 
@@ -78,7 +78,7 @@ def codes(found: list[Finding]) -> list[str]:
 
 @contextmanager
 def role(database: PostgresDatabase, grants: str) -> Iterator[str]:
-    """The URL of a plain role with these rights and no others. `ROLE` in the grants stands for it."""
+    """Yield the URL of a plain role with these rights and no others. `ROLE` in the grants stands for it."""
     name = f"wane_test_{secrets.token_hex(6)}"
     database.script(f"CREATE ROLE {name} LOGIN; {grants.replace('ROLE', name)}")
     parts = urlsplit(database.url)

@@ -53,7 +53,7 @@ END $$;
 
 
 def names() -> list[str]:
-    """Every name before a bracket in Wane's sources: the functions that its SQL calls are among them."""
+    """Return every name before a bracket in Wane's sources: the functions that its SQL calls are among them."""
     root = Path(wane.__file__).parent
     sources = [*root.rglob("*.py"), *root.rglob("*.postgres.sql")]
     return sorted({name for source in sources for name in _NAME.findall(source.read_text())})
@@ -93,7 +93,7 @@ def _function(name: str, types: tuple[str, ...], returns: str) -> str:
 
 
 def called(connection: psycopg.Connection[Any]) -> str | None:
-    """The last of them that was called in this database; None if none was."""
+    """Return the last of them that was called in this database; None if none was."""
     path = "format('%s/hijacked-%s', current_setting('data_directory'), current_database())"
     [(found,)] = connection.execute(f"SELECT pg_read_file({path}, 0, 1000, true)".encode()).fetchall()
     return None if found is None else str(found).strip()

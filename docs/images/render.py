@@ -41,7 +41,7 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 
 
 def demonstration() -> list[str]:
-    """The lines that `wane demo` prints on a terminal, colours and all."""
+    """Return the lines that `wane demo` prints on a terminal, colours and all."""
     file = io.StringIO()
     printed = Console(file=file, width=COLUMNS, force_terminal=True, color_system="truecolor", highlight=False)
     for module in (output, plan, prune, audit, demo):

@@ -29,9 +29,9 @@ from wane._contract.fingerprint import fingerprint
 from wane._contract.model import Contract
 from wane._db.sqlite.functions import (
     Connection,
-    add_audits_view,
     add_functions,
     add_pressure_view,
+    add_view,
     database_file,
     require_reading,
 )
@@ -40,8 +40,9 @@ from wane._prune.primitive import Pruned
 from wane.errors import WaneError, WrongArgumentType
 from wane.events import Listener, ignore_event
 from wane.webhooks._family import counted_tables, has_family
-from wane.webhooks._model import PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES, SETTLED
+from wane.webhooks._model import AUDITS_VIEW, SETTLED
 from wane.webhooks._retention import WebhookRetention
+from wane.webhooks._sql_sqlite import audits_query
 
 _P = ParamSpec("_P")
 
@@ -95,9 +96,7 @@ class Registration:
                 "knocker_prune_orphan_deliveries": (3, self._answer(webhooks.prune_orphan_deliveries)),
                 "knocker_run_retention_pass": (6, self._answer(webhooks.run_retention_pass)),
             }
-            add_audits_view(
-                self._connection, counted_tables(self._keeper.contract), PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES
-            )
+            add_view(self._connection, AUDITS_VIEW, audits_query(counted_tables(self._keeper.contract)))
         add_functions(self._connection, functions)
         add_pressure_view(self._connection)
 

@@ -16,7 +16,7 @@ from servers import Database, PostgresDatabase, SqliteDatabase
 
 @contextmanager
 def cloned(database: Database, folder: Path, name: str = "clone") -> Iterator[Database]:
-    """Another database with everything that the first one has: a copied file, a database made from a template."""
+    """Yield another database with everything that the first one has: a copied file, a database made from a template."""
     database.close()
     if isinstance(database, SqliteDatabase):
         shutil.copy(database.path, folder / f"{name}.db")
@@ -38,5 +38,5 @@ def cloned(database: Database, folder: Path, name: str = "clone") -> Iterator[Da
 
 
 def reopened(database: Database) -> Database:
-    """The same database, over a connection of its own."""
+    """Return the same database, over a connection of its own."""
     return SqliteDatabase(database.path) if isinstance(database, SqliteDatabase) else PostgresDatabase(database.url)

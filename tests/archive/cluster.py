@@ -22,7 +22,7 @@ START_SECONDS = 240.0
 
 @contextmanager
 def cluster(folder: Path, workers: int, environ: Mapping[str, str]) -> Iterator[str]:
-    """The master's URL. Only the workers have `environ`."""
+    """Yield the master's URL. Only the workers have `environ`."""
     port = _free_port()
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
@@ -46,7 +46,7 @@ def cluster(folder: Path, workers: int, environ: Mapping[str, str]) -> Iterator[
 
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
-    """The URL of a server that runs its tasks itself, two at a time."""
+    """Yield the URL of a server that runs its tasks itself, two at a time."""
     port = _free_port()
     home = Path(pyspark.__file__).parent
     log = folder / "connect.log"
@@ -120,7 +120,7 @@ def _free_port() -> int:
 
 
 def environment(folder: Path) -> Path:
-    """An environment to be shipped: a Python of its own that finds this one's packages."""
+    """Return an environment to be shipped: a Python of its own that finds this one's packages."""
     inside = folder / "shipped"
     packages = inside / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     packages.mkdir(parents=True)
@@ -136,8 +136,8 @@ def environment(folder: Path) -> Path:
 
 
 def spark_of(master: str, folder: Path) -> str:
-    """The settings of a contract whose tasks run on a cluster, in an environment that is shipped there; the end of its
-    section `spark`."""
+    """Return the settings of a contract whose tasks run on a cluster, in an environment that is shipped there; the end
+    of its section `spark`."""
     return f"""
 master = "{master}"
 url_variable = "WANE_TASK_URL"

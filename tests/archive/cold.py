@@ -90,7 +90,7 @@ class Cold:
         return rule
 
     def progress(self, work: str) -> list[tuple[int, int | None]]:
-        """Rows done, of how many, as long work reported them."""
+        """Return rows done, of how many, as long work reported them."""
         reported = [one for one in self.events if isinstance(one, WorkProgressed) and one.work == work]
         assert {(one.unit, one.exact) for one in reported} == {("row", True)}
         return list(dict.fromkeys((one.done, one.of) for one in reported))
@@ -108,7 +108,7 @@ class Cold:
 
 
 def archived(folder: Path) -> list[dict[str, Any]]:
-    """What anybody else sees who reads the table."""
+    """Return what any other reader sees of the table."""
     if not (folder / "_delta_log").exists():
         return []
     read = pa.table(DeltaTable(str(folder)).to_pyarrow_table())
@@ -140,7 +140,7 @@ def cold_keeper(
 
 
 def events(database: Database, rows: int = 200) -> None:
-    """Old rows with followers, young ones, live ones, guarded ones. The larger its id, the younger a row."""
+    """Insert old rows with followers, young ones, live ones, guarded ones. The larger its id, the younger a row."""
     for statement in (
         "CREATE TABLE event (id bigint PRIMARY KEY, status text NOT NULL, at_ms bigint NOT NULL, body text, amount numeric(12,2))",
         "CREATE TABLE event_read (id bigint PRIMARY KEY, event_id bigint NOT NULL REFERENCES event (id), who text)",
@@ -177,7 +177,7 @@ STAYING = [10_001, 10_002, 10_003]
 
 
 def conserve(cold: Cold, ever: dict[str, set[int]], *, done: bool) -> None:
-    """Every row is in at least one place; once its sweep is done, in exactly one."""
+    """Require every row in at least one table; once its sweep is done, in exactly one."""
     for table, ids in ever.items():
         hot, frozen = Counter(cold.hot(table)), Counter(cold.cold(table))
         assert set(hot) | set(frozen) == ids, f"{table}: lost {ids - set(hot) - set(frozen)}"

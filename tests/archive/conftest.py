@@ -18,7 +18,7 @@ MARKS = ("on_spark", "frames_on_spark", "cluster")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests here that need Spark go to one worker, so that one Spark serves them all."""
+    """Send all tests here that need Spark to one worker, so that one Spark serves them all."""
     here = Path(__file__).parent
     # What stops Spark comes first: another one that has compiled nothing yet is all that the others wait for.
     items.sort(key=lambda item: item.path != here / "test_idle.py")
@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """An empty database on each store. One PostgreSQL is enough here: what differs between them is tested elsewhere."""
+    """Yield an empty database on each store. One PostgreSQL is enough here: what differs between them is tested
+    elsewhere."""
     if request.param == "sqlite":
         with closing(SqliteDatabase(tmp_path / "test.db", migrated=migrated(request))) as sqlite:
             yield sqlite
@@ -40,14 +41,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[ObjectServer]:
-    """One object store for all tests of a process."""
+    """Yield one object store for all tests of a process."""
     with object_server() as server:
         yield server
 
 
 @pytest.fixture
 def server(running: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
-    """An object store, which the environment names."""
+    """Return an object store, which the environment names."""
     for name, value in running.environment.items():
         monkeypatch.setenv(name, value)
     return running
@@ -55,7 +56,7 @@ def server(running: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServ
 
 @pytest.fixture(autouse=True)
 def without_spark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The pipeline with tasks in this process instead of Spark: see `archive.inline`. The marks `on_spark` and
+    """Run the pipeline with tasks in this process instead of Spark: see `archive.inline`. The marks `on_spark` and
     `frames_on_spark` make exceptions."""
     with pytest.MonkeyPatch.context() as patch:  # Of its own: a test may undo what it patched itself.
         if request.node.get_closest_marker("frames_on_spark"):

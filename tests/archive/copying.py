@@ -46,7 +46,7 @@ def workers() -> Iterator[ProcessPoolExecutor]:
 
 
 def bound(store: Store, cast: dict[str, str] | None = None) -> ArchiveRows:
-    """The table `t` with (id, at_ms), all of its old rows."""
+    """Return the table `t` with (id, at_ms), all of its old rows."""
     from datetime import timedelta
 
     name = TableName.parse("t")
@@ -67,7 +67,7 @@ def copied(
     cast: dict[str, str] | None = None,
     tamper: bool = False,
 ) -> tuple[pa.Table, Checks, Checks]:
-    """What the files hold, what the database says, and what was read back."""
+    """Return what the files hold, what the database says, and what was read back."""
     with open_store(resolve_url(database.url)) as store:
         rows = bound(store, cast)
         [part] = rows.parts
@@ -93,7 +93,7 @@ def copied(
 
 
 def batch_sizes(kind: str, path: str | None, secret: str | None, copy: str, widest: str) -> list[tuple[int, int]]:
-    """The rows and bytes of every batch that a reader gives."""
+    """Return the rows and bytes of every batch that a reader gives."""
     with open_reader(Source(kind, path, secret)) as reader:
         return [(batch.num_rows, batch.nbytes) for batch in reader.batches(copy, widest)]
 
@@ -117,7 +117,7 @@ _original = extract._batches
 
 
 def _tampered(*arguments: Any) -> Iterator[pa.RecordBatch]:
-    """A driver that decodes one value wrongly."""
+    """Read as a driver that decodes one value wrongly."""
     for batch in _original(*arguments):
         values = batch["body"].to_pylist()
         if values:  # A batch that only declared types has no rows left.

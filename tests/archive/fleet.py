@@ -57,7 +57,7 @@ class Ships:
 
 @contextmanager
 def ships(database: Database, folder: Path, *, rows: int = 6, contract: str = CONTRACT) -> Iterator[Ships]:
-    """Three databases, each with some rows due, and a member of the fleet for each."""
+    """Yield three databases, each with some rows due, and a member of the fleet for each."""
     with ExitStack() as stack:
         events(database, rows)
         found = {name: stack.enter_context(cloned(database, folder, name)) for name in ("ada", "bob", "cyd")}

@@ -123,7 +123,7 @@ def _set(items: tuple[T, ...], number: int, item: T) -> tuple[T, ...]:
 
 
 def violation(state: GroupState) -> str:
-    """Say which promise a state breaks; "" if none."""
+    """Return which promise a state breaks; "" if none."""
     for known, journal in zip(state.log, state.journals, strict=True):
         if known.copies > 1:
             return "a sweep is in the archive twice"

@@ -82,7 +82,7 @@ class InlineExecutor:
 
 
 def stage(parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:
-    """What `staging.stage` does on Spark."""
+    """Do what `staging.stage` does on Spark."""
     rows = _read(parts[0], _condition(choice))
     newest = max_by_key(rows)
     pieces = math.ceil(len(rows) / piece_rows)

@@ -77,7 +77,7 @@ class ObjectServer:
             self.request("POST", "/moto-api/reset-auth", b"inf")
 
     def archived(self, url: str) -> list[dict[str, Any]]:
-        """What anybody else sees who reads a table."""
+        """Return what any other reader sees of a table."""
         options = {"allow_http": "true"}
         if not DeltaTable.is_deltatable(url, options):
             return []

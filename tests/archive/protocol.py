@@ -373,7 +373,7 @@ def _without(copies: tuple[Copied, ...], one: Copied) -> tuple[Copied, ...]:
 
 
 def violation(state: State) -> str:
-    """Say which law a state breaks; "" if none.
+    """Return which law a state breaks; "" if none.
 
     Every row is in at least one place; when its sweep is done, and no restore is on its way, in exactly one.
     """

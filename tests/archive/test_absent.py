@@ -27,7 +27,7 @@ GONE = [4, 8]
 
 
 def delete(database: Database) -> None:
-    """What an application does for a request to delete a person's data."""
+    """Do what an application does for a request to delete a person's data."""
     for number in GONE:
         database.execute("DELETE FROM event_read WHERE event_id = ?", (number,))
         database.execute("DELETE FROM event WHERE id = ?", (number,))
@@ -35,7 +35,7 @@ def delete(database: Database) -> None:
 
 @contextmanager
 def deleted(database: Database, folder: Path, contract: str = CONTRACT) -> Iterator[Cold]:
-    """A keeper after a sweep during which the application deleted two rows."""
+    """Yield a keeper after a sweep during which the application deleted two rows."""
     events(database, 20)
     with cold_keeper(database, folder, contract) as cold:
         cold.at["committed"] = lambda: delete(database)

@@ -16,7 +16,7 @@ OLD = "2025-01-01T00:00:00.000000Z"
 
 
 def with_trail(database: Database) -> tuple[str, str]:
-    """The trail's name, and a contract that speaks of it."""
+    """Return the trail's name, and a contract that speaks of it."""
     name, unit = ("wane_audit", '"iso"') if database.store == "sqlite" else ("wane.audit", '"native"')
     more = f"""
 [archive."{name}"]

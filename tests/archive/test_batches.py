@@ -20,7 +20,7 @@ OLD_MS = 1_600_000_000_000
 
 
 def read(pool: ProcessPoolExecutor, database: Database) -> list[tuple[int, int]]:
-    """The rows and bytes of every batch."""
+    """Return the rows and bytes of every batch."""
     with open_store(resolve_url(database.url)) as store:
         rows = bound(store)
         [part] = rows.parts
@@ -33,7 +33,7 @@ def read(pool: ProcessPoolExecutor, database: Database) -> list[tuple[int, int]]
 
 
 def fill(database: Database, sizes: dict[int, int]) -> None:
-    """So many rows of each size in kilobytes, in this order."""
+    """Insert so many rows of each size in kilobytes, in this order."""
     database.execute("CREATE TABLE t (id bigint PRIMARY KEY, at_ms bigint NOT NULL, body text)")
     numbered = [size for size, rows in sizes.items() for _ in range(rows)]
     database.executemany(

@@ -79,7 +79,7 @@ print(json.dumps(reported, default=str))
 
 
 def live_on(database: PostgresDatabase, folder: Path, log: Path) -> None:
-    """In one process, because starting a session on a cluster takes longer than everything that it does here."""
+    """Run it in one process, because starting a session on a cluster takes longer than everything that it does here."""
     before = {str(file) for file in log.rglob("events_*")}
     known = database.query(EVENT)
     command = [sys.executable, "-c", LATER]

@@ -35,7 +35,7 @@ def sweep(cold: Cold, rule: str = "event.cold") -> SweptRule:
 
 
 def shelved(database: Database, table: str = "event", columns: str = "*") -> dict[str, list[Any]]:
-    """The rows of every month."""
+    """Return the rows of every month."""
     found = database.query(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = 'archive' ORDER BY table_name"
     )

@@ -55,7 +55,7 @@ print(json.dumps([reported, found, refused, progress, SparkContext._gateway is N
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A server of Spark Connect for all tests here, and the file of its output."""
+    """Yield a server of Spark Connect for all tests here, and the file of its output."""
     folder = tmp_path_factory.mktemp("connect")
     with connect_server(folder) as remote:
         yield remote, folder / "connect.log"

@@ -33,7 +33,7 @@ FOLDER, BUCKET = "folder", "bucket"
 
 @pytest.fixture(params=[FOLDER, BUCKET])
 def server_of(request: pytest.FixtureRequest) -> ObjectServer | None:
-    """The object store that the archive is in; None if it is in a folder."""
+    """Return the object store that the archive is in; None if it is in a folder."""
     return request.getfixturevalue("server") if request.param == BUCKET else None
 
 

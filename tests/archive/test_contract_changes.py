@@ -45,7 +45,7 @@ def cut() -> None:
 
 
 def prepare(database: Database) -> dict[str, set[int]]:
-    """Rows with followers that nothing but the contract knows, two tables of one form among them."""
+    """Insert rows with followers that nothing but the contract knows, two tables of one form among them."""
     events(database, 0)
     for table in ("event_note", "event_tag"):
         database.execute(f"CREATE TABLE {table} (id bigint PRIMARY KEY, event_id bigint NOT NULL, who text)")
@@ -114,7 +114,7 @@ EXPIRY_CHANGES = {
 
 
 def expiring(database: Database) -> tuple[set[int], set[int]]:
-    """Rows that have been archived for longer than 180 days, and for less, of several months."""
+    """Archive rows that have been archived for longer than 180 days, and for less, of several months."""
     events(database, 0)
     ages = {n: 150 + n for n in range(1, 91)}
     database.executemany(

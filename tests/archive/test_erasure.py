@@ -43,7 +43,7 @@ lease_seconds = 60
 
 
 def people(database: Database) -> None:
-    """Rows whose key is a text: two months that are due for erasure, one that is not."""
+    """Insert rows whose key is a text: two months that are due for erasure, one that is not."""
     database.execute("CREATE TABLE person (email text PRIMARY KEY, at_ms bigint NOT NULL, iban text, born integer)")
     database.execute("CREATE INDEX person_at ON person (at_ms, email)")
     rows = [
@@ -54,7 +54,7 @@ def people(database: Database) -> None:
 
 
 def reported(cold: Cold) -> str:
-    """Everything that the log says: commits as they are, checkpoints without compression."""
+    """Return everything that the log says: commits as they are, checkpoints without compression."""
     log = cold.folder / "cold" / "person" / "_delta_log"
     texts = [path.read_text() for path in sorted(log.glob("*.json"))]
     texts += [str(pq.read_table(path).to_pylist()) for path in sorted(log.glob("*.parquet"))]
@@ -161,7 +161,8 @@ def test_readers_of_delta_lake_read_a_trimmed_log(sqlite_database: SqliteDatabas
 
 
 def replayed(folder: Path) -> list[str]:
-    """The files of a Delta Lake table by its protocol alone: the last checkpoint, then every later commit in order."""
+    """Return the files of a Delta Lake table by its protocol alone: the last checkpoint, then every later commit in
+    order."""
     log = folder / "_delta_log"
     version = -1
     files: dict[str, bool] = {}

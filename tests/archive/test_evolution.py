@@ -64,7 +64,7 @@ def insert(database: Database, first: int, rows: int, **values: object) -> None:
 
 
 def cold_rows(folder: Path, name: str = "cold/note") -> dict[int, dict[str, Any]]:
-    """What others read, by id, without what the archive adds."""
+    """Return what others read, by id, without what the archive adds."""
     rows = archived(folder / name)
     found = {row["id"]: {name: value for name, value in row.items() if name not in RESERVED} for row in rows}
     assert len(found) == len(rows), "a row is archived twice"
@@ -77,7 +77,7 @@ def back(cold: Cold, **options: Any) -> Restored:
 
 @contextmanager
 def swept(database: Database, folder: Path, rows: int) -> Iterator[Cold]:
-    """A keeper that has bound the table as it is now, after its sweep."""
+    """Yield a keeper that has bound the table as it is now, after its sweep."""
     with cold_keeper(database, folder, CONTRACT) as cold:
         done = cold.one()
         assert (done.outcome, done.archived["note"], done.evicted["note"]) == (Outcome.DONE, rows, rows), done.message

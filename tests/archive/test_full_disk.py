@@ -24,7 +24,7 @@ FREE = "free space on its file system"
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MB, in memory, where the archive is."""
+    """Yield a file system of 4 MB, in memory, where the archive is."""
     folder = tmp_path / "cold"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]

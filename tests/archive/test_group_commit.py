@@ -48,7 +48,7 @@ def sweep(table: ColdTable, number: int = 1, *, fence: int = 1, files: int = 1) 
 
 
 def files(folder: Path, name: str = "event") -> list[str]:
-    """The files that the log names, each under its origin."""
+    """Return the files that the log names, each under its origin."""
     table = DeltaTable(str(folder / "cold" / name))
     paths = (Path(uri) for uri in table.file_uris())
     return sorted(f"{path.parts[-3].removeprefix('_origin=')} {path.name}" for path in paths)
@@ -136,7 +136,7 @@ def test_a_commit_that_fails_as_a_whole_is_made_one_by_one(tmp_path: Path, monke
 
 
 def run(folder: Path, members: int, parallel: int, most: int, rounds: int = 1) -> CommitGroup:
-    """Members that commit to a table that follows, then to its own, as often as there are rounds."""
+    """Run members that commit to a table that follows, then to its own, as often as there are rounds."""
     group = CommitGroup(members, parallel, most)
     tables = [(cold(folder, f"m{one}", "read"), cold(folder, f"m{one}")) for one in range(members)]
     turn, working, mostly = threading.Lock(), [0], [0]

@@ -70,7 +70,7 @@ def test_a_java_that_was_killed_is_reported_and_replaced() -> None:
 
 
 def java_options() -> str:
-    """The options of Java, if Spark were started now."""
+    """Return the options of Java, if Spark were started now."""
     return spark_session._local_only()["spark.driver.extraJavaOptions"]
 
 

@@ -20,7 +20,7 @@ ROWS = 130
 
 
 def disturb(database: Database, first: int) -> None:
-    """Everything that an application may do to rows, beginning with the row `first`, which is divisible by three."""
+    """Do everything that an application may do to rows, beginning with the row `first`, which is divisible by three."""
     assert first % 3 == 0
     for statement in (
         f"UPDATE event SET body = 'updated' WHERE id = {first}",

@@ -25,7 +25,7 @@ ROWS = 130
 
 
 def processes() -> dict[int, tuple[int, bytes]]:
-    """Every process's parent and command."""
+    """Return every process's parent and command."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -37,7 +37,7 @@ def processes() -> dict[int, tuple[int, bytes]]:
 
 
 def at_work(database: Database, name: str = "wane archive") -> list[int]:
-    """The processes that run tasks of this process's Spark, if one of them is in the middle of its work."""
+    """Return the processes that run tasks of this process's Spark, if one of them is in the middle of its work."""
     known = processes()
     family = {os.getpid()}
     while more := {one for one, (parent, _) in known.items() if parent in family} - family:

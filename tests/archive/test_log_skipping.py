@@ -47,7 +47,7 @@ def time_of(number: int) -> datetime:
 
 
 def edges_of(number: int) -> dict[str, Any]:
-    """Statistics of a file with ten ids, and as many seconds."""
+    """Return statistics of a file with ten ids, and as many seconds."""
     first, last = number * 10, number * 10 + 9
     low = {"id": first, "at": time_of(first).isoformat(), "_sweep": 1}
     return {
@@ -85,7 +85,7 @@ def write(folder: Path, name: str, columns: Mapping[str, Any]) -> int:
 
 
 def made(folder: Path, count: int, there: int) -> ColdTable:
-    """A table of many files, of which only one is on the disk: whatever opened another would notice."""
+    """Return a table of many files, of which only one is on the disk: opening another would fail."""
     table = ColdTable(folder, "event", "origin")
     table.ensure(SHAPE, follows=False)
     rows = range(there * 10, there * 10 + 10)

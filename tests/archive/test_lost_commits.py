@@ -300,7 +300,7 @@ def test_what_is_wrong_with_a_log_is_recorded_for_those_who_cannot_see_its_files
     events(database, 20)
 
     def reported() -> list[bool]:
-        """Whether the metric, and the function in the database, say that the archive's log is broken."""
+        """Return whether the metric, and the function in the database, say that the archive's log is broken."""
         keeper = cold.keeper
         with closing(Metrics(keeper.contract)) as metrics:
             metrics.watch(keeper.store.clone, budget_seconds=30.0, patience_seconds=60.0)

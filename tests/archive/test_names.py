@@ -100,7 +100,7 @@ def test_a_renamed_column_that_the_contract_declares_is_one_column(database: Dat
 
 
 def compacted(folder: Path) -> list[dict[str, Any]]:
-    """Rows of the one file that a compaction wrote, in the order of the file."""
+    """Return rows of the one file that a compaction wrote, in the order of the file."""
     [file] = folder.glob("_month=*/compact-*.parquet")
     return list(pq.ParquetFile(file).read().to_pylist())
 

@@ -215,7 +215,7 @@ def test_files_of_a_copy_that_was_cut_short_are_not_tidied(
 
 
 def files(cold: Cold, table: str, number: int) -> int:
-    """How many attempts of a range have written files."""
+    """Return how many attempts of a range have written files."""
     found = (cold.folder / "cold" / table).glob(f"*/sweep-*-{number:06d}-*.parquet")
     return len({file.name for file in found})
 

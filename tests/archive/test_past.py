@@ -31,7 +31,7 @@ def let_it_be_long_ago(cold: Cold) -> None:
 
 
 def tidy(cold: Cold) -> Any:
-    """What the trail says was forgotten of each table."""
+    """Return what the trail says was forgotten of each table."""
     assert {one.outcome for one in cold.keeper.archive.tidy()} == {Outcome.DONE}
     entries = cold.keeper.audit(kind="archive_tidy", limit=2)
     return {entry.table: entry.inputs.get("forgotten") for entry in entries}

@@ -40,7 +40,7 @@ def fill(
 
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows were checked on their own."""
+    """Return how many rows were checked on their own."""
     checked: list[int] = []
     before = Eviction._one_by_one
 

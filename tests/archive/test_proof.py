@@ -22,7 +22,7 @@ from wane._prune.sweep import Outcome
 
 
 def flip(file: Path) -> None:
-    """One bit of the largest column's data: nobody reads all of what a page says about itself."""
+    """Flip one bit of the largest column's data: no reader checks all of what a page states about itself."""
     group = pq.read_metadata(file).row_group(0)
     largest = max(
         (group.column(number) for number in range(group.num_columns)), key=lambda one: one.total_compressed_size
@@ -38,13 +38,14 @@ def cut_short(file: Path) -> None:
 
 
 def swap(file: Path) -> None:
-    """Another file of the same table: everything in it is well-formed."""
+    """Put another file there of the same table: everything in it is well-formed."""
     other = next(one for one in sorted(file.parent.parent.glob("*/*.parquet")) if one != file)
     file.write_bytes(other.read_bytes())
 
 
 def forge(file: Path) -> None:
-    """One value, of a row that is not among the samples: everything in it is well-formed, and so are its checksums."""
+    """Change one value, of a row that is not among the samples: everything in it is well-formed, and so are its
+    checksums."""
     rows = pq.ParquetFile(file).read()
     digests = key_digest(rows["id"].to_numpy())
     chosen = next(number for number, digest in enumerate(digests) if digest % SAMPLED_EVERY)

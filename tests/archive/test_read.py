@@ -140,7 +140,7 @@ def _compare_conditions(frame: DataFrame, table: DeltaTable) -> None:
 
 @pytest.fixture
 def three_months(sqlite_database: SqliteDatabase, tmp_path: Path) -> Any:
-    """Rows of several months, in a file each."""
+    """Archive rows of several months, in a file each."""
     events(sqlite_database, 0)
     insert_events(sqlite_database, [*range(1, 5), *range(801, 805), *range(1601, 1605)])
     with cold_keeper(sqlite_database, tmp_path) as cold:
@@ -149,7 +149,7 @@ def three_months(sqlite_database: SqliteDatabase, tmp_path: Path) -> Any:
 
 
 def file_of(cold: Cold, row: int) -> Path:
-    """The file that has a row."""
+    """Return the file that has a row."""
     [found] = [
         file
         for file in (cold.folder / "cold" / "event").glob("*/*.parquet")

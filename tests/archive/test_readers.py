@@ -88,7 +88,7 @@ def add(database: Database, ids: range) -> None:
 
 @contextmanager
 def archived(database: Database, folder: Path) -> Iterator[Cold]:
-    """An archive of two sweeps, from which some rows came back."""
+    """Yield an archive of two sweeps, from which some rows came back."""
     columns = POSTGRES if database.store == "postgres" else SQLITE
     database.execute(f"CREATE TABLE t (id bigint PRIMARY KEY, at_ms bigint NOT NULL, {', '.join(columns)})")
     database.execute("CREATE INDEX t_due ON t (at_ms, id)")
@@ -127,8 +127,8 @@ READERS: dict[str, Callable[[str], pa.Table]] = {"DuckDB": by_duckdb, "Polars": 
 
 
 def exact(table: pa.Table, like: pa.Schema) -> list[list[Any]]:
-    """The values of every row, by its id; of numbers with a fraction their bits, by which NaN equals itself and no zero
-    the other one."""
+    """Return the values of every row, by its id; of numbers with a fraction their bits, by which NaN equals itself and
+    no zero the other one."""
     rows = table.select(like.names).cast(like).sort_by("id").to_pylist()
     return [[struct.pack(">d", one) if isinstance(one, float) else one for one in row.values()] for row in rows]
 

@@ -27,7 +27,7 @@ from wane.errors import ArchiveError, ContractError, SparkError
 
 
 def refused(cold: Cold, words: str) -> None:
-    """The run fails with these words, and the hot rows are untouched."""
+    """Require that the run fails with these words, and that the hot rows are untouched."""
     before = cold.hot()
     done = cold.one()
     assert done.outcome is Outcome.FAILED
@@ -243,7 +243,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_java_behind() -> None:
 
 
 def _await(read: Callable[[], list[Any]]) -> list[Any]:
-    """What is found, as soon as something is."""
+    """Return what is found, as soon as something is."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not any(found := read()):
         assert time.monotonic() < deadline

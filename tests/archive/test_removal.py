@@ -25,8 +25,8 @@ LEASE = Lease("archive event", "one", 1, datetime(2026, 1, 1, tzinfo=UTC))
 
 @pytest.fixture
 def table(tmp_path: Path) -> ColdTable:
-    """Three files of sweep 1, with the keys 0 to 9, 10 to 19 and 20 to 29, and one of sweep 2 with the keys of the
-    first."""
+    """Return three files of sweep 1, with the keys 0 to 9, 10 to 19 and 20 to 29, and one of sweep 2 with the keys of
+    the first."""
     table = ColdTable(tmp_path, "event", "origin")
     table.ensure([["id", "long"]], follows=True)
     (tmp_path / "event" / "_month=2026-01").mkdir()

@@ -159,7 +159,7 @@ keep = "30d"
 
 
 def families(database: Database, count: int) -> None:
-    """Old batches, each with a job and an attempt of its own number; and batch 100, young, without any."""
+    """Insert old batches, each with a job and an attempt of its own number; and batch 100, young, without any."""
     for statement in (
         "CREATE TABLE batch (id bigint PRIMARY KEY, status text NOT NULL, at_ms bigint NOT NULL)",
         "CREATE TABLE job (id bigint PRIMARY KEY, batch_id bigint NOT NULL REFERENCES batch (id), status text, at_ms bigint)",
@@ -449,7 +449,7 @@ def test_the_next_process_finishes_a_restore_that_was_cut_off(
 
 
 def then(step: Callable[..., Any], act: Callable[[], object]) -> Callable[..., Any]:
-    """A step, and what happens after it."""
+    """Return a step, and what happens after it."""
 
     def both(*given: Any, **options: Any) -> Any:
         found = step(*given, **options)
@@ -590,7 +590,7 @@ def test_a_task_that_was_overtaken_by_another_attempt_changes_nothing(
     events(database, 60)
 
     def twice(job: Any, number: int) -> str:
-        """A task that runs once more, from where it began, because Spark believed that it was dead."""
+        """Run a task once more, from where it began, because Spark believed that it was dead."""
         with opened(job.source) as store, store.transaction() as transaction:
             before = RestoreJournal(transaction).pieces(job.restore)[number]
         load_piece(job, number)

@@ -24,7 +24,7 @@ from wane.events import ArchiveMaintained, BatchTaken, BudgetExhausted, RuleFail
 
 
 def run(cold: Cold) -> Ran:
-    """One window of every scheduler, and everything that it began."""
+    """Run one window of every scheduler, and everything that it began."""
     table = "wane_schedule" if cold.database.store == "sqlite" else "wane.schedule"
     cold.database.execute(f"DELETE FROM {table}")
     messages = "wane_message" if cold.database.store == "sqlite" else "wane.message"

@@ -40,7 +40,7 @@ def fleet(database: Database, tmp_path: Path) -> Iterator[Ships]:
 
 
 def rows(fleet: Ships, table: str = "event") -> dict[str, list[int]]:
-    """The ids of all archived rows by their origins, as anybody else reads them."""
+    """Return the ids of all archived rows by their origins, as anybody else reads them."""
     found: dict[str, list[int]] = {}
     for row in archived(fleet.folder / "cold" / table):
         found.setdefault(row["_origin"], []).append(row["id"])
@@ -48,7 +48,7 @@ def rows(fleet: Ships, table: str = "event") -> dict[str, list[int]]:
 
 
 def own(fleet: Ships, name: str) -> list[int]:
-    """The ids that one member sees."""
+    """Return the ids that one member sees."""
     with fleet.keeper(name) as keeper:
         return sorted(row[0] for row in keeper.archive.read("event", columns=["id"]))
 

@@ -38,7 +38,7 @@ def table(cold: Cold) -> ColdTable:
 
 
 def read(cold: Cold, condition: PlainCondition | None) -> set[int]:
-    """The ids in the files that are left."""
+    """Return the ids in the files that are left."""
     archived = table(cold)
     handle = archived.require()
     files = without_others(all_files(archived.folder, handle), condition)

@@ -36,7 +36,7 @@ note    = {{ append_only = "never deleted" }}
 
 
 def tickets(database: Database) -> None:
-    """Ten a day for sixty days, one of them without a timestamp."""
+    """Insert ten a day for sixty days, one of them without a timestamp."""
     database.execute("CREATE TABLE ticket (id bigint PRIMARY KEY, opened_at text)")
     database.execute("CREATE INDEX ticket_opened ON ticket (opened_at, id)")
     database.execute("CREATE TABLE setting (id bigint PRIMARY KEY)")

@@ -64,7 +64,7 @@ def test_workers_begin_with_what_tasks_import_and_their_garbage_collector_ignore
 
 
 def losing(folder: Path, attempts: int) -> Callable[[int], str]:
-    """A task that loses its connection in its first attempts, if it is the second one."""
+    """Return a task that loses its connection in its first attempts, if it is the second one."""
 
     def task(number: int) -> str:
         def work() -> dict[str, Any]:

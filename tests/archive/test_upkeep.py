@@ -61,7 +61,7 @@ def age(cold: Cold, table: str = "event") -> None:
 
 
 def june(database: Database, ids: range, *more: str) -> None:
-    """Rows of one month."""
+    """Insert rows of one month."""
     database.executemany(
         f"INSERT INTO event VALUES (?, 'done', ?, 'x', 1{''.join(f', {one}' for one in more)})",
         [(n, JUNE_MS - n * 1000) for n in ids],
@@ -321,7 +321,7 @@ def test_files_that_nothing_needs_leave_the_disk_when_they_are_old(
 
 
 def outside_the_log(folder: Path) -> set[str]:
-    """Everything but the archive's logs, whose old entries tidying replaces by a checkpoint."""
+    """Return everything but the archive's logs, whose old entries tidying replaces by a checkpoint."""
     return {str(path) for path in folder.rglob("*") if "_delta_log" not in path.parts}
 
 

@@ -14,13 +14,13 @@ from servers import Database, SqliteDatabase
 
 @pytest.fixture
 def server(store: str) -> str:
-    """The server that has the database; a system may need another one than its store's."""
+    """Return the server that has the database; a system may need another one than its store's."""
     return store
 
 
 @pytest.fixture
 def empty(server: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
-    """A database without tables, of the store that the test is parametrized with."""
+    """Yield a database without tables, of the store that the test is parametrized with."""
     if server == "sqlite":
         with closing(SqliteDatabase(tmp_path / "empty.db")) as sqlite:
             yield sqlite

@@ -26,7 +26,7 @@ def create_tables(database: Database, script: str) -> None:
 
 
 def before(database: Database, age: timedelta, *, naive: bool = True, digits: int = 6) -> object:
-    """A time that long ago, as the store holds it: on SQLite a text with so many digits of a second."""
+    """Return a time that long ago, as the store holds it: on SQLite a text with so many digits of a second."""
     time = datetime.now(UTC) - age
     if database.store == "postgres":
         return time.replace(tzinfo=None) if naive else time

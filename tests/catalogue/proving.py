@@ -66,7 +66,8 @@ class Proof:
 
     @property
     def schema_only(self) -> bool:
-        """Whether the system is not installed: a module of `schemas` has its tables and its cleaner's statements."""
+        """Return whether the system is not installed: a module of `schemas` has its tables and its cleaner's
+        statements."""
         return not self.environment
 
     def run(self, verb: str, database: Database) -> None:
@@ -104,7 +105,7 @@ class Proof:
 
 
 def own(name: str) -> tuple[tuple[str, str], ...]:
-    """The windows that the cleaner of a system uses."""
+    """Return the windows that the cleaner of a system uses."""
     [system] = [one for one in catalogue.systems() if one.name == name]
     return tuple((window, stated.own) for window, stated in system.windows.items())
 
@@ -284,7 +285,7 @@ def prepare(proof: Proof, database: Database) -> None:
 
 @contextmanager
 def copies(filled: Database, folder: Path) -> Iterator[tuple[Database, Database]]:
-    """Two copies of a database, with every table, row and sequence; closes it."""
+    """Close a database, and yield two copies of it with every table, row and sequence."""
     names = ("theirs", "ours")
     if isinstance(filled, SqliteDatabase):
         theirs, ours = (SqliteDatabase(folder / f"{name}.db") for name in names)
@@ -309,7 +310,7 @@ def copies(filled: Database, folder: Path) -> Iterator[tuple[Database, Database]
 
 
 def tables(database: Database) -> list[str]:
-    """The tables of the application, quoted; rows of partitions are seen in the table that they are part of."""
+    """Return the tables of the application, quoted; rows of partitions are seen in the table that they are part of."""
     if database.store == "sqlite":
         found = database.query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
         return [f'"{name}"' for (name,) in found if not name.startswith(("wane_", "sqlite_"))]
@@ -322,7 +323,7 @@ def tables(database: Database) -> list[str]:
 
 
 def contents(database: Database) -> dict[str, list[str]]:
-    """Every row of every table, in an order of their own."""
+    """Return every row of every table, in an order of their own."""
     return {name: sorted(map(repr, database.query(f"SELECT * FROM {name}"))) for name in tables(database)}
 
 
@@ -331,7 +332,7 @@ SLOW = ("no-index", "no-spare-index", "no-reference-index")
 
 
 def findings(proof: Proof, database: Database, file: Path) -> list[str]:
-    """What `wane check --cover --strict` reports about the system's tables, and a user would have to fix."""
+    """Return what `wane check --cover --strict` reports about the system's tables, and a user would have to fix."""
     contract = load_contract(file)
     with open_store(resolve_url(database.url), read_only=True) as store:
         found = accept(contract, cover(store, contract, strict=True), datetime.now(UTC).date(), ran=("database",))
@@ -359,12 +360,12 @@ def sweep(database: Database, file: Path, sweeps: int) -> int:
 
 
 def unquoted(name: str) -> str:
-    """The name of a table as a contract has it."""
+    """Return the name of a table as a contract has it."""
     return name.replace('"', "").removeprefix("public.")
 
 
 def differences(theirs: dict[str, list[str]], ours: dict[str, list[str]]) -> dict[str, Sequence[str]]:
-    """The rows that only one of the two has, by table."""
+    """Return the rows that only one of the two has, by table."""
     return {
         name: sorted(set(theirs.get(name, [])) ^ set(ours.get(name, [])))
         for name in sorted({*theirs, *ours})
@@ -376,7 +377,8 @@ Contents = dict[str, list[str]]
 
 
 def more(before: Contents, theirs: Contents, ours: Contents, name: str) -> int:
-    """How many more rows of a table Wane left than the cleaner: all that the cleaner left as they were, and others."""
+    """Return how many more rows of a table Wane left than the cleaner: all that the cleaner left as they were, and
+    others."""
     assert set(ours[name]) - set(before[name]) <= set(theirs[name]), "references that were cleared"
     assert set(theirs[name]) & set(before[name]) <= set(ours[name])
     return len(ours[name]) - len(theirs[name])

@@ -141,7 +141,7 @@ def build(database: Database, name: str) -> None:
 
 
 def decided(folder: Path, *names: str, unbounded: str = "30d") -> Contract:
-    """A contract that includes some of the catalogue, with every window decided: `unbounded` where a system has
+    """Return a contract that includes some of the catalogue, with every window decided: `unbounded` where a system has
     none."""
     windows = {window: stated.own for name in names for window, stated in SYSTEMS[name].windows.items()}
     lines = [f'"{window}" = "{own or unbounded}"' for window, own in sorted(windows.items())]

@@ -18,7 +18,7 @@ REPORTING = ("add", "_add", "_error", "Finding")
 
 
 def emitted() -> set[str]:
-    """The second argument of every call that reports a finding."""
+    """Return the second argument of every call that reports a finding."""
     return {code for path in SOURCES for code in _codes(ast.parse(path.read_text(encoding="utf-8")))}
 
 
@@ -33,7 +33,7 @@ def _codes(tree: ast.AST) -> Iterator[str]:
 
 
 def asserted() -> set[str]:
-    """The texts that the tests of this folder compare with, this file's own left out."""
+    """Return the texts that the tests of this folder compare with, this file's own left out."""
     found: set[str] = set()
     for path in Path(__file__).parent.glob("test_cover_*.py"):
         if path != Path(__file__):

@@ -139,7 +139,7 @@ def test_a_large_table_without_an_index_is_walked_by_its_key(
 
 
 def events(database: Database, statuses: str, index: str, rows: int = 5_000) -> None:
-    """Rows of `events`, a second apart, whose status is an expression over their number."""
+    """Insert rows of `events`, a second apart, whose status is an expression over their number."""
     database.script(f"{STATED} CREATE INDEX other ON events {index}")
     database.execute(
         f"INSERT INTO events (id, status, at, tenant) SELECT n, {statuses}, 1600000000000 + n * 1000, 'acme'"
@@ -311,7 +311,7 @@ ISO = EVENTS.replace('unit = "ms"', 'unit = "iso"')
 
 
 def collation(database: PostgresDatabase) -> str:
-    """A collation whose order is not that of bytes, by name; "" if this PostgreSQL has none."""
+    """Return a collation whose order is not that of bytes, by name; "" if this PostgreSQL has none."""
     names = database.query("SELECT collname FROM pg_collation WHERE collname = 'en-x-icu'")
     return f'COLLATE "{names[0][0]}"' if names else ""
 
@@ -477,7 +477,7 @@ def test_a_composite_reference_may_stand_in_any_order(database: Database) -> Non
 
 
 def plan_of_the_oldest(database: Database, text: str) -> str:
-    """How the database finds the rule's oldest rows, if it prefers an index to reading everything."""
+    """Return how the database finds the rule's oldest rows, if it prefers an index to reading everything."""
     contract = loaded(text)
     database.execute("ANALYZE")
     with open_store(resolve_url(database.url)) as store:

@@ -40,7 +40,7 @@ def declared(unit: str | None, zone: str | None = None) -> str:
 
 
 def reported(database: Database, text: str) -> list[Finding]:
-    """Everything but the count of rows that never leave because of it."""
+    """Return everything but the count of rows that never leave because of it."""
     return [one for one in findings(database, text) if one.code != "never-due"]
 
 
@@ -274,7 +274,7 @@ keep = "14d"
 
 
 def outbox(database: Database, done: str = "published_at", *, unpublished: int = 3) -> None:
-    """An outbox of 20 old events, of which some were never published, and one new event."""
+    """Create an outbox of 20 old events, of which some were never published, and one new event."""
     database.script(
         f"CREATE TABLE outbox (id bigint NOT NULL PRIMARY KEY, created_at bigint NOT NULL, {done} bigint);"
         "CREATE INDEX outbox_created ON outbox (created_at, id)"

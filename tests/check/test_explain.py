@@ -32,7 +32,7 @@ REPORTING = (
 
 @cache
 def reported() -> set[str]:
-    """The codes that any part of the package passes to what reports a finding, and those in its SQL."""
+    """Return the codes that any part of the package passes to what reports a finding, and those in its SQL."""
     found: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")

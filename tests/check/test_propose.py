@@ -64,7 +64,7 @@ def ms(value: datetime) -> int:
 
 
 def section(text: str, table: str) -> str:
-    """What the proposal says about one table, its rule included."""
+    """Return what the proposal has about one table, its rule included."""
     start = text.index(f"[table.{toml.key(table)}]\n")
     ahead = re.compile(r"^\[(?:table\.(?!.*\.rule\.)|excused)", re.MULTILINE).search(text, start + 1)
     assert ahead is not None
@@ -89,7 +89,7 @@ def mistakes(text: str, folder: Path) -> tuple[Finding, ...]:
 
 
 def assert_open_everywhere(text: str, folder: Path) -> None:
-    """One mistake for every open value and no other; every table and every rule has one."""
+    """Require one mistake for every open value and no other; every table and every rule has one."""
     data = tomllib.loads(text)
     found = mistakes(text, folder)
     assert [one for one in found if OPEN not in one.message] == []
@@ -149,7 +149,7 @@ def decide(table: dict[str, Any], info: TableInfo, remarks: str) -> None:
 
 
 def listed_states(remarks: str, column: str) -> list[str]:
-    """The states as they stand in the remark, ready to be copied."""
+    """Return the states as they stand in the remark, ready to be copied."""
     start = f"# {toml.key(column)}: "
     [remark] = [line.removeprefix(start) for line in remarks.splitlines() if line.startswith(start)]
     listed = remark[remark.index('"') : remark.rindex('"') + 1]
@@ -167,7 +167,7 @@ def decide_time(time: dict[str, str], info: TableInfo) -> None:
 
 
 def taken(text: str) -> str:
-    """The proposal with its suggestions about references taken."""
+    """Return the proposal with its suggestions about references taken."""
     return re.sub(r"^# (with|unless) = ", r"\1 = ", text, flags=re.MULTILINE)
 
 

@@ -395,7 +395,7 @@ def column(declared: Any) -> str | None:
 
 
 def shipped_tables(include: str) -> set[str]:
-    """The tables that a contract of the catalogue names."""
+    """Return the tables that a contract of the catalogue names."""
     path = contract_path(include.removeprefix("catalogue:"))
     return set(tomllib.loads(path.read_text(encoding="utf-8")).get("table", {}))
 

@@ -166,7 +166,7 @@ def test_an_index_that_is_missing_is_no_reason_to_stop(database: Database) -> No
 
 
 def legacy(database: Database) -> None:
-    """Tables as they were before claims were remembered, with rows."""
+    """Create tables as they were before claims were remembered, with rows."""
     text = "timestamptz" if database.store == "postgres" else "TEXT"
     database.execute(
         "CREATE TABLE work_claims (task_id text NOT NULL PRIMARY KEY, state text NOT NULL DEFAULT 'available',"

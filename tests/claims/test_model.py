@@ -65,7 +65,7 @@ class Model:
     last_fence: int = 0
 
     def ended(self, task: str) -> Row | None:
-        """How a task ended, if that still counts."""
+        """Return how a task ended, if that still counts."""
         memory = self.memory.get(task)
         return memory if memory is not None and (memory.until is None or memory.until > self.now) else None
 
@@ -75,7 +75,7 @@ class Model:
         return policy == "always" or (policy == "odd" and memory.fence % 2 == 1)
 
     def open(self, policy: str, task: str) -> Row | None:
-        """The ended task that denies; or make the task exist, unfinished."""
+        """Return the ended task that denies; or make the task exist, unfinished."""
         memory = self.ended(task)
         if memory is not None and not self.allows(policy, memory):
             return memory
@@ -201,12 +201,12 @@ class World:
             event("vacuumed")
 
     def delete(self, task: str, **_: Any) -> None:
-        """A DELETE by hand, of whatever it is."""
+        """Run a DELETE by hand, in whichever state the work is."""
         self.database.execute("DELETE FROM work_claims WHERE task_id = ?", (task,))
         self.model.rows.pop(task, None)
 
     def insert(self, task: str, **_: Any) -> None:
-        """An INSERT by hand: it does not make finished work claimable."""
+        """Run an INSERT by hand: it does not make finished work claimable."""
         if task not in self.model.rows:
             self.database.execute("INSERT INTO work_claims (task_id) VALUES (?)", (task,))
             self.model.rows[task] = Row()

@@ -47,7 +47,7 @@ STATEMENTS: dict[str, Callable[[ClaimStatements], Statement]] = {
 
 
 def fill(database: Database) -> None:
-    """A quarter of the rows in each state; most claims have expired; each finished row has its tombstone."""
+    """Insert a quarter of the rows in each state; most claims have expired; each finished row has its tombstone."""
     rows = []
     for number in range(ROWS):
         state = ("available", "claimed", "completed", "abandoned")[number % 4]
@@ -85,7 +85,7 @@ def test_every_statement_goes_by_an_index(full: tuple[WorkClaims, Database]) -> 
 
 
 def steps(database: Database, statement: Statement) -> int:
-    """Hundreds of steps of SQLite's machine."""
+    """Return hundreds of steps of SQLite's machine."""
     count = 0
 
     def tick() -> int:

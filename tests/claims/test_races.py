@@ -27,7 +27,7 @@ def backend_of_claims(claims: WorkClaims) -> int:
 
 
 def race(database: Database, reclaim: Reclaim, task: str) -> list[Claim | Denial]:
-    """Everybody claims the task, each on a connection of their own, when all are ready."""
+    """Claim the task by many processes, each on a connection of its own, when all are ready."""
     ready = threading.Barrier(WORKERS)
 
     def work(number: int) -> Claim | Denial:

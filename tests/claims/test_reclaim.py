@@ -28,7 +28,7 @@ def keeper_of(claims: WorkClaims) -> Keeper:
 
 
 def stays(claims: WorkClaims, database: Database) -> None:
-    """Nothing is pruned."""
+    """Require that nothing is pruned."""
 
 
 def vacuum(claims: WorkClaims, database: Database) -> None:
@@ -68,7 +68,7 @@ def truncate(claims: WorkClaims, database: Database) -> None:
 
 
 def replace_row(claims: WorkClaims, database: Database) -> None:
-    """An application that puts the task there again by itself, over the finished row."""
+    """Insert the task as an application does by itself, over the finished row."""
     if database.store == "sqlite":
         database.execute("REPLACE INTO work_claims (task_id) VALUES ('t')")
     else:

@@ -25,7 +25,7 @@ TOMBSTONE_STAMPS = ("finished_at", "remembered_until")
 def working(
     database: Database, reclaim: Reclaim | None = None, abandoned: Reclaim | None = None, *, install: bool = True
 ) -> Iterator[WorkClaims]:
-    """Claims on a connection of their own, with everything installed."""
+    """Yield claims on a connection of their own, with everything installed."""
     with open_store(resolve_url(database.url)) as store:
         keeper = Keeper(load_contract(contract_path("claims")), store, actor="tester")
         claims = keeper.claims(reclaim=reclaim, reclaim_abandoned=abandoned)
@@ -70,7 +70,7 @@ def _text(timestamp: datetime) -> str:
 
 
 def stamp(database: Database, timestamp: datetime) -> Any:
-    """A timestamp, as the tables write it."""
+    """Return a timestamp, as the tables write it."""
     return timestamp if database.store == "postgres" else _text(timestamp)
 
 

@@ -19,7 +19,7 @@ Wane = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the command runs: a folder of its own, with an environment that says nothing about Wane."""
+    """Return the folder where the command runs, with an environment that does not mention Wane."""
     for name in ("WANE_CONTRACT", "WANE_URL", "DATABASE_URL", "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     here = tmp_path / "here"
@@ -65,7 +65,7 @@ def process() -> Wane:
 
 @pytest.fixture
 def filled(database: Database, folder: Path) -> Database:
-    """A small database on each store, with its contract as ./wane.toml."""
+    """Return a small database on each store, with its contract as ./wane.toml."""
     fill(database)
     write_contract(folder, database.url)
     return database

@@ -50,14 +50,15 @@ class Result:
 
     @property
     def document(self) -> Any:
-        """Everything on stdout, as JSON: anything else there is an error, and so is a number in another shape."""
+        """Return everything on stdout, as JSON: anything else there is an error, and so is a number in another
+        shape."""
         document = json.loads(self.out)
         check_numbers(document)
         return document
 
     @property
     def json(self) -> Any:
-        """The content of the document, without its format."""
+        """Return the content of the document, without its format."""
         document = self.document
         if isinstance(document, list):
             return document
@@ -93,7 +94,7 @@ def _check_words(numbers: Any, words: Any) -> None:
 
 
 def fill(database: Database) -> None:
-    """Three old failed messages with two notes, a young one, a live one, one without a time, and a table that is
+    """Insert three old failed messages with two notes, a young one, a live one, one without a time, and a table that is
     excused."""
     for statement in (
         "CREATE TABLE inbox (id integer PRIMARY KEY, status text NOT NULL, received_at_ms bigint)",

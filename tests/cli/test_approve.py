@@ -16,7 +16,7 @@ OLD_MS = 1_700_000_000_000
 
 @pytest.fixture
 def fused(filled: Database, wane: Wane) -> Database:
-    """A database with sweeps turned on, of which almost everything is due under the only rule."""
+    """Return a database with sweeps turned on, of which almost everything is due under the only rule."""
     assert wane("migrate").code == 0
     assert wane("enable").code == 0
     filled.executemany("INSERT INTO inbox VALUES (?, ?, ?)", [(100 + n, "failed", OLD_MS + n) for n in range(1_200)])
@@ -25,7 +25,7 @@ def fused(filled: Database, wane: Wane) -> Database:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A terminal on which the answers to come are typed; the questions are collected."""
+    """Provide a terminal on which the answers to come are typed; the questions are collected."""
     answers: list[str] = []
     requested: list[str] = []
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.group("spark")
 
 @pytest.fixture
 def shop(sqlite_database: SqliteDatabase, folder: Path) -> SqliteDatabase:
-    """A small database with its contract as ./wane.toml."""
+    """Return a small database with its contract as ./wane.toml."""
     events(sqlite_database, 30)
     (folder / "wane.toml").write_text(CONTRACT.format(url=f'"{sqlite_database.url}"'))
     return sqlite_database

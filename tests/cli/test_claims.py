@@ -19,7 +19,7 @@ COMMANDS = [("claims", "vacuum"), ("coordination", "work-vacuum")]
 
 @pytest.fixture
 def worked(database: Database) -> Database:
-    """Finished, claimed, expired and available work."""
+    """Create finished, claimed, expired and available work."""
     with working(database) as claims:
         for task, outcome, days in (
             ("completed-old", "completed", 8),

@@ -14,7 +14,7 @@ from servers import Database, SqliteDatabase
 
 @pytest.fixture
 def beside(folder: Path) -> SqliteDatabase:
-    """A SQLite database in the folder where the command runs, so that it has a relative name."""
+    """Return a SQLite database in the folder where the command runs, so that it has a relative name."""
     database = SqliteDatabase(folder / "a b.db")
     fill(database)
     database.close()

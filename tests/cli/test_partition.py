@@ -13,7 +13,7 @@ from servers import PostgresDatabase, SqliteDatabase
 
 @pytest.fixture
 def events(postgres_database: PostgresDatabase, folder: Path, wane: Wane) -> PostgresDatabase:
-    """Events and their readers, with their contract as ./wane.toml."""
+    """Create events and their readers, with their contract as ./wane.toml."""
     postgres_database.script(PLAIN)
     (folder / "wane.toml").write_text(f'[store]\nurl = "{postgres_database.url}"\n{CONTRACT}')
     assert wane("migrate").code == 0

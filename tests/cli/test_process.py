@@ -210,7 +210,7 @@ def test_letters_that_the_output_cannot_write_fail_nothing(process: Wane, folder
 
 
 def on_terminal(*words: str, columns: int) -> str:
-    """What the command writes to a terminal."""
+    """Return what the command writes to a terminal."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color"}
     with subprocess.Popen([*WANE, *words], stdout=theirs, stderr=theirs, env=environment) as running:

@@ -27,7 +27,7 @@ def batch(rows: int, rule: str = "done") -> BatchTaken:
 
 
 def shown(*events: tuple[float, Event]) -> list[str]:
-    """What a terminal shows after each event, so many seconds after the first."""
+    """Return what a terminal shows after each event, so many seconds after the first."""
     clock = Clock()
     meter = ProgressMeter(clock)
     texts = []

@@ -21,7 +21,7 @@ CUTOFF = "2026-01-03T00:00:00Z"
 
 @pytest.fixture
 def ready(filled: Database, wane: Wane) -> Database:
-    """A database with Wane's own tables, and sweeps turned on."""
+    """Return a database with Wane's own tables, and sweeps turned on."""
     assert wane("migrate").code == 0
     assert wane("enable").code == 0
     return filled

@@ -29,7 +29,7 @@ def store(ready: Database) -> Iterator[Store]:
 
 @pytest.fixture
 def queue(store: Store) -> Queue:
-    """The pool that the command speaks of, unless another is named."""
+    """Return the pool that the command uses, unless another is named."""
     return Queue(store, "retention", policy=RetryPolicy(attempts=1))
 
 

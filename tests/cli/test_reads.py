@@ -145,7 +145,7 @@ def test_a_command_that_reads_does_not_wait_for_a_writer(
 
 @pytest.fixture
 def filled(sqlite_database: SqliteDatabase, contract: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same with claims, and with two archived rows in two files."""
+    """Add claims, and two archived rows in two files."""
     without_spark(monkeypatch)
     contract.write_text(CONTRACT.replace('keep = "forever"', 'keep = "365d"'))
     with open_keeper(sqlite_database.url, contract=contract) as keeper:
@@ -169,7 +169,7 @@ def test_a_command_that_reads_claims_or_archived_rows_does_not_wait_for_a_writer
 
 
 def _part(wanted: object, found: Any) -> object:
-    """What a document says of that which is wanted."""
+    """Return the part of a document that is wanted."""
     if isinstance(wanted, list) and len(wanted) == len(found):
         return [_part(part, one) for part, one in zip(wanted, found, strict=True)]
     return {key: _part(part, found[key]) for key, part in wanted.items()} if isinstance(wanted, dict) else found

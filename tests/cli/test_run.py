@@ -93,7 +93,7 @@ class Received:
 
 @contextmanager
 def collector() -> Iterator[Received]:
-    """A collector that speaks OTLP over HTTP."""
+    """Yield a collector that speaks OTLP over HTTP."""
     received = Received()
 
     class Handler(BaseHTTPRequestHandler):

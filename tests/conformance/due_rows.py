@@ -30,7 +30,7 @@ def one_rule(
     key: Sequence[str] = (),
     schema: str | None = None,
 ) -> Table:
-    """A table with one rule, called `rule`."""
+    """Return a table with one rule, called `rule`."""
     rule = Rule("rule", bound, states=tuple(when), guards=tuple(unless))
     column = state or ("state" if when else None)
     return Table(TableName(name, schema), "a test", (rule,), key=tuple(key), state=column)
@@ -54,13 +54,13 @@ def bound_rule(store: Store, table: Table) -> Selection:
 
 
 def keys(database: Database, table: Table, now: datetime, limit: int = 1_000) -> list[tuple[Any, ...]]:
-    """The keys of all due rows, oldest first."""
+    """Return the keys of all due rows, oldest first."""
     with opened(database) as store:
         return keys_due(store, bound_rule(store, table), now, limit, SECONDS)
 
 
 def ids(database: Database, table: Table, now: datetime) -> list[Any]:
-    """The same for a key of one column; count and edges must agree with the list."""
+    """Return the same for a key of one column; count and edges must agree with the list."""
     with opened(database) as store:
         selection = bound_rule(store, table)
         found = keys_due(store, selection, now, 1_000, SECONDS)
@@ -77,7 +77,7 @@ def due(database: Database, table: Table, now: datetime) -> DueRows:
 
 
 def refusals(database: Database, *tables: Table) -> list[Finding]:
-    """What binding says, in order; a refused rule must not have become a selection."""
+    """Return what binding reports, in order; a refused rule must not have become a selection."""
     with opened(database) as store:
         selections, findings = bind(store, *tables)
     assert not findings or not selections

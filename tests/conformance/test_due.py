@@ -49,13 +49,13 @@ def column(database: Database, sqlite: str, postgres: str) -> str:
 
 
 def items(database: Database, type_: str, values: Sequence[object], name: str = "item") -> None:
-    """A table whose rows are numbered from 1 and hold these times, in this order."""
+    """Create a table whose rows are numbered from 1 and hold these times, in this order."""
     database.execute(f"CREATE TABLE {name} (id integer NOT NULL PRIMARY KEY, happened {type_})")
     database.executemany(f"INSERT INTO {name} VALUES (?, ?)", list(enumerate(values, 1)))
 
 
 def jobs(database: Database, rows: Sequence[tuple[Any, ...]], state: str = "text") -> None:
-    """Rows of (id, state, days before the cutoff); each has other, misleading stamps."""
+    """Insert rows of (id, state, days before the cutoff); each has other, misleading stamps."""
     database.execute(
         f"CREATE TABLE job (id integer NOT NULL PRIMARY KEY, state {state}, happened bigint, created bigint, expires bigint,"
         " tenant text, parent integer, locked text)"
@@ -411,7 +411,7 @@ VIENNA_TEXT = Time("happened", Unit.TEXT, "Europe/Vienna")
 
 
 def wall_table(database: Database, values: list[str]) -> Table:
-    """Wall-clock times of Vienna: text on SQLite, where native times are in UTC; native on PostgreSQL."""
+    """Return wall-clock times of Vienna: text on SQLite, where native times are in UTC; native on PostgreSQL."""
     native = database.store == "postgres"
     items(database, "timestamp" if native else "TEXT", values)
     return one_rule("item", Expiry(Time("happened", zone="Europe/Vienna") if native else VIENNA_TEXT))

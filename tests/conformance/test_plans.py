@@ -66,7 +66,7 @@ def key(request: pytest.FixtureRequest) -> str:
 
 
 def build(database: Database, kind: Kind, key: str, indexed: Sequence[str]) -> None:
-    """A table of which about half is due, with the index that Wane itself proposes."""
+    """Create a table of which about half is due, with the index that Wane itself proposes."""
     types, write = KEYS[key]
     state = {"sqlite": "TEXT COLLATE NOCASE", "postgres": "varchar(20)"}[database.store]
     database.execute(

@@ -66,7 +66,8 @@ def codes_tested() -> set[str]:
 
 
 def reported(reading: ContractReading) -> str:
-    """All findings as a person reads them, severity and code before each, without their lines (`test_positions.py`)."""
+    """Return all findings as a person reads them, severity and code before each, without their lines
+    (`test_positions.py`)."""
     shown = [replace(finding, line=None) for finding in reading.findings]
     return "\n".join(f"{finding.severity} {finding.code}: {finding}" for finding in shown)
 

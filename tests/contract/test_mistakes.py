@@ -30,7 +30,7 @@ def test_the_beginnings_that_mistakes_are_made_in_are_good(tmp_path: Path) -> No
 
 
 def codes_of_the_source() -> set[str]:
-    """The codes in all calls that note a finding. A code that is no literal could not be found, so it fails."""
+    """Return the codes in all calls that note a finding. A code that is no literal could not be found, so it fails."""
     found = {"unknown-key"}  # The default of Mistakes.unknown.
     for path in CONTRACT.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -24,7 +24,7 @@ def prefect_python() -> str:
 
 
 def environment(home: Path, **given: str) -> dict[str, str]:
-    """What a Prefect server finds, and nothing of the user who runs the tests."""
+    """Return what a Prefect server finds, and nothing of the user who runs the tests."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "WANE_", "PYTEST_"))
     }
@@ -71,13 +71,13 @@ class Server:
         return self._answers.pop(number)
 
     def call(self, call: str, **options: object) -> Any:
-        """What a call returns, if it succeeds."""
+        """Return what a call returns, if it succeeds."""
         answer = self.answer(self.send(call, **options))
         assert "error" not in answer, answer
         return answer["result"]
 
     def error(self, call: str, **options: object) -> tuple[str, str]:
-        """The kind and the words of the error of a call that fails."""
+        """Return the kind and the words of the error of a call that fails."""
         answer = self.answer(self.send(call, **options))
         assert "error" in answer, answer
         return answer["error"], answer["message"]

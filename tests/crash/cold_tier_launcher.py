@@ -38,7 +38,7 @@ def hook(steps: Steps) -> None:
 
 
 def restore(keeper: Keeper, steps: list[Steps]) -> None:
-    """Every fifth row of every month, with what left with it, reported in the same transaction."""
+    """Restore every fifth row of every month, with what left with it, reported in the same transaction."""
     with keeper.store.transaction() as moving:
         found = moving.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = 'archive' ORDER BY 1", {})
         months = [name.removeprefix("event_") for (name,) in found if not name.startswith("event_read_")]

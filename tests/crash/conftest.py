@@ -14,7 +14,7 @@ from servers import PostgresDatabase, PostgresServer, packaged_installation, sho
 
 @pytest.fixture
 def durable_server() -> Iterator[PostgresServer]:
-    """A server that is durable, and that nobody else uses, so that it may crash."""
+    """Yield a server that is durable, and that no other test uses, so that it may crash."""
     installation = packaged_installation()
     assert installation is not None, "no PostgreSQL to crash: run `make setup`"
     directory = Path(tempfile.mkdtemp(prefix="wane-", dir=short_directory()))

@@ -59,7 +59,7 @@ LEAVING = {
 
 
 def put_far_rows(url: str) -> None:
-    """Rows of months to come: what going back has to move."""
+    """Insert rows of months to come: what going back has to move."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "INSERT INTO event (code, created_at) SELECT 'far ' || gen_random_uuid(), now() + g * interval '5 days'"
@@ -68,7 +68,7 @@ def put_far_rows(url: str) -> None:
 
 
 def take_far_rows(url: str) -> None:
-    """Without them every conversion would begin later and later."""
+    """Delete them: with them every conversion would begin later and later."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DELETE FROM event WHERE code LIKE 'far %'")
 

@@ -186,7 +186,7 @@ class Books:
             assert reported["event_read"] == len(archived(self.cold / "event_read"))
 
     def reported(self) -> Counter[str]:
-        """What left for the archive, by the trail."""
+        """Return what left for the archive, by the trail."""
         audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
         reported: Counter[str] = Counter()
         for counts in self.database.query(f"SELECT counts FROM {audit} WHERE kind = 'archive'"):

@@ -45,7 +45,7 @@ class Books:
         self.held: set[int] = set()
 
     def fill(self, ids: range) -> None:
-        """Rows that are long due, due in the midst of a month, not due in it, and not due for long."""
+        """Insert rows that are long due, due in the midst of a month, not due in it, and not due for long."""
         rows = []
         for n in ids:
             age = (260, KEEP_DAYS + 1 + n % 3, KEEP_DAYS - 2 - n % 3, 150)[n % 4]
@@ -90,7 +90,7 @@ class Books:
         return reported
 
     def _tidy(self) -> None:
-        """Nothing is on the disk that is part of nothing."""
+        """Require that every file on the disk is part of a table."""
         for table in ("event", "event_read"):
             folder = self.cold / table
             active = {os.path.realpath(path) for path in DeltaTable(str(folder)).file_uris()}

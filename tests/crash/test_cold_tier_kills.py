@@ -44,8 +44,8 @@ class Months(Application):
 
 
 def balance(application: Months) -> None:
-    """By key and content: every row is in one place, and as many went cold as the trail says, but for those that came
-    back."""
+    """Compare by key and content: every row is in one tier, and as many went cold as the trail says, but for those that
+    came back."""
     with application._turn:
         database, bodies = application.database, application.bodies
         hot: dict[int, Any] = dict(database.query("SELECT id, body FROM event"))

@@ -38,7 +38,7 @@ class ErasingLauncher(Launcher):
 
 
 def on_disk(folder: Path) -> str:
-    """Everything that the archive's files have of rows: values, and what footers and log say of them."""
+    """Return everything that the archive's files have of rows: values, and what footers and log say of them."""
     texts = [path.read_text() for path in folder.rglob("*.json")]
     for path in folder.rglob("*.parquet"):
         file = pq.ParquetFile(path)

@@ -124,7 +124,8 @@ def kill_and_check(database: Database, folder: Path, crash: PostgresServer | Non
 
 
 def await_silence(database: Database) -> None:
-    """A server notices only after a while that a client is dead, and finishes the statement that it is at."""
+    """Wait until the server has noticed: it notices only after a while that a client is dead, and finishes the
+    statement that it is at."""
     if database.store == "sqlite":
         return
     alive = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'wane' AND datname = current_database()"
@@ -135,7 +136,7 @@ def await_silence(database: Database) -> None:
 
 
 def finish(database: Database, world: World) -> None:
-    """The next sweep takes all that is due, and the books still balance."""
+    """Require that the next sweep takes all that is due, and the books still balance."""
     with open_keeper(database.url, contract=world.contract) as keeper:
         swept = Sweeper(keeper.store, keeper.contract, pace=FAST, unattended=False).sweep()
         assert {rule.outcome for rule in swept.rules} == {Outcome.DONE}

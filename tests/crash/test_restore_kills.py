@@ -39,7 +39,7 @@ class RestoreBooks(Books):
     """What must hold of hot tables and archive together."""
 
     def reported(self) -> Counter[str]:
-        """What left for the archive and did not come back, by the trail."""
+        """Return what left for the archive and did not come back, by the trail."""
         audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
         left: Counter[str] = Counter()
         for kind, counts in self.database.query(

@@ -122,7 +122,7 @@ class World:
         return {number for (number,) in self.database.query(f"SELECT id FROM {name}")}
 
     def must_stay(self, name: str) -> set[int]:
-        """Rows that no rule may ever take."""
+        """Return rows that no rule may ever take."""
         stay = {number for number in self.ever[name] if number % 7 == 0}
         if name == "guarded":
             stay |= {number for number in self.ever[name] if number % 5 == 0}
@@ -131,7 +131,7 @@ class World:
         return stay
 
     def due(self) -> dict[str, int]:
-        """How many rows of each table have yet to leave or to be marked."""
+        """Return how many rows of each table have yet to leave or to be marked."""
         left = {name: len(self.there(name) - self.must_stay(name)) for name in TABLES}
         [(left["marked"],)] = self.database.query(
             "SELECT count(*) FROM marked WHERE status = 'done' AND done_at < ?", (NEW_MS,)

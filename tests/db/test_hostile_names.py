@@ -44,7 +44,7 @@ def template(clusters: Clusters) -> Iterator[str]:
 
 @pytest.fixture
 def hostile(clusters: Clusters, template: str) -> Iterator[PostgresDatabase]:
-    """A database whose role finds the namesakes; what the test itself does, does not."""
+    """Yield a database whose role finds the namesakes; what the test itself does, does not."""
     with clusters["postgres"].database(template=template) as database:
         database.url = f"{database.url}&{OPTIONS}"
         yield database
@@ -62,7 +62,8 @@ def keeping(database: PostgresDatabase, folder: Path) -> Iterator[Keeper]:
 
 @contextmanager
 def caller(database: PostgresDatabase) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """An application's connection that finds the namesakes, and in whose session types and tables are shadowed too."""
+    """Yield an application's connection that finds the namesakes, and in whose session types and tables are shadowed
+    too."""
     with closing(psycopg.connect(database.url, autocommit=True)) as connection:
         for name in SHADOWED_TYPES:
             connection.execute(

@@ -154,7 +154,7 @@ BROKEN = Migration("0002_two", "CREATE TABLE {}three (id integer);\nINSERT INTO 
 
 @contextmanager
 def shipping(*shipped: Migration) -> Iterator[None]:
-    """As if these were all migrations there are."""
+    """Replace all migrations by these."""
 
     def those(store: str) -> list[Migration]:
         prefix = "wane_" if store == "sqlite" else "wane."

@@ -75,8 +75,8 @@ def reflected(database: Database) -> Schema:
 
 
 def alike(table: TableInfo) -> TableInfo:
-    """The table without what the stores may spell differently: types, the printed text of SQL, names given by the
-    store."""
+    """Return the table without what the stores may spell differently: types, the printed text of SQL, names given by
+    the store."""
     made_by_store = ("sqlite_autoindex_", "PRIMARY KEY")
     indexes = [
         replace(

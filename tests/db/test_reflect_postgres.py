@@ -31,7 +31,7 @@ def table(schema: Schema, name: str, namespace: str = "public") -> TableInfo:
 
 
 def only(database: PostgresDatabase, script: str) -> TableInfo:
-    """The first table of the script, by name."""
+    """Return the first table of the script, by name."""
     return seen(database, script).tables[0]
 
 
@@ -44,7 +44,7 @@ def version(database: PostgresDatabase) -> int:
 
 
 def has_icu(database: PostgresDatabase) -> bool:
-    """Whether this PostgreSQL was built with ICU, the only collations here that do not order by bytes."""
+    """Return whether this PostgreSQL was built with ICU, the only collations here that do not order by bytes."""
     return bool(database.query("SELECT FROM pg_collation WHERE collname = 'de-x-icu'"))
 
 
@@ -102,7 +102,7 @@ def test_only_the_schemas_requested_are_reported_and_wanes_own_never(postgres_da
 
 @pytest.fixture
 def extended(postgres_database: PostgresDatabase) -> Iterator[PostgresDatabase]:
-    """A database in which plpgsql, which is always there, owns a table and a schema."""
+    """Yield a database in which plpgsql, which is always there, owns a table and a schema."""
     postgres_database.script("""
         CREATE SCHEMA internals;
         CREATE TABLE internals.chunk (a int);
@@ -591,7 +591,7 @@ FUNCTION = "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETUR
 
 
 def definition(database: PostgresDatabase) -> str:
-    """The definition of the trigger, where nothing but the system's own is found by a bare name."""
+    """Return the definition of the trigger, where nothing but the system's own is found by a bare name."""
     connection = database.connect()
     connection.execute("SET search_path = pg_catalog")
     [(text,)] = connection.execute("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'x'").fetchall()

@@ -26,7 +26,7 @@ def table(schema: Schema, name: str, namespace: str = "main") -> TableInfo:
 
 
 def only(database: SqliteDatabase, script: str) -> TableInfo:
-    """The first table of the script, by name."""
+    """Return the first table of the script, by name."""
     return seen(database, script).tables[0]
 
 
@@ -344,7 +344,7 @@ def test_a_trigger_instead_of_deleting_from_a_view_is_reported_at_the_view(sqlit
 
 
 def without_table_list(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """The connection as a SQLite before 3.37 would be: a pragma it does not know answers nothing."""
+    """Return the connection as a SQLite before 3.37 would be: a pragma it does not know answers nothing."""
 
     def authorise(action: int, first: str | None, *_: str | None) -> int:
         return sqlite3.SQLITE_IGNORE if (action, first) == (sqlite3.SQLITE_PRAGMA, "table_list") else sqlite3.SQLITE_OK

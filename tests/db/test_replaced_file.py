@@ -23,7 +23,7 @@ REPLACED = "was replaced by another file while it was open"
 
 @pytest.fixture
 def opened(sqlite_database: SqliteDatabase) -> Iterator[Keeping]:
-    """A keeper whose schema is bound, with three due rows; nobody else has the file open."""
+    """Yield a keeper whose schema is bound, with three due rows; no other process has the file open."""
     jobs(sqlite_database, *[(n, "done", ago(30 + n)) for n in (1, 2, 3)])
     with keeping(sqlite_database) as opened:
         opened.keeper.enable()

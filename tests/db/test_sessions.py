@@ -36,7 +36,7 @@ def often(store: PostgresStore, text: str = PATH) -> list[object]:
 
 
 def own_settings(store: PostgresStore) -> tuple[str, str]:
-    """The settings that the session itself has, whatever a transaction of Wane's would set."""
+    """Return the settings that the session itself has, whatever a transaction of Wane's would set."""
     [(path, by_sort)] = store._connection.execute(SETTINGS).fetchall()
     return path, by_sort
 

@@ -216,7 +216,7 @@ def test_no_password_is_shown_however_it_is_written(password: str) -> None:
 
 
 def message_about(url: str) -> str:
-    """Everything that anybody could print about a URL, the driver's own words included."""
+    """Return everything that could be printed about a URL, the driver's own words included."""
     try:
         resolved = resolve_url(url, environ={})
     except UrlError as problem:

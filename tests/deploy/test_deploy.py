@@ -59,7 +59,7 @@ def test_kubernetes_accepts_the_resources_and_they_have_no_privileges() -> None:
 
 
 def commands() -> list[list[str]]:
-    """The commands of Wane that the files run."""
+    """Return the commands of Wane that the files run."""
     _, deployment, job = documents(DEPLOY / "kubernetes/wane.yaml")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     (sweep,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]

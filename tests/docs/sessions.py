@@ -56,7 +56,7 @@ def needs_postgres(page: str) -> bool:
 
 
 def steps(page: str) -> Iterator[Command | File]:
-    """What the reader does, in order."""
+    """Yield what the reader does, in order."""
     for block in _BLOCK.finditer(page):
         if block["file"]:
             yield File(block["file"], block["body"])
@@ -94,7 +94,7 @@ class Shell:
             assert re.fullmatch(pattern, plain(printed)), f"$ {step.text}\n{printed}\nis not what the page shows"
 
     def type(self, text: str) -> str:
-        """What one command prints, people's lines and data together."""
+        """Return what one command prints, people's lines and data together."""
         if text == "echo $?":
             code, self.code = self.code, 0
             return f"{code}\n"
@@ -157,12 +157,12 @@ def shop(folder: Path) -> Path:
 
 
 def plain(text: str) -> str:
-    """Without what may differ from day to day and from terminal to terminal."""
+    """Remove what may differ from day to day and from terminal to terminal."""
     text = _SECONDS.sub("SECONDS", _FINGERPRINT.sub("FINGERPRINT", _DATE.sub("DATE", text)))
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def loosely(text: str) -> str:
-    """The pattern that what is printed must match."""
+    """Return the pattern that what is printed must match."""
     return ".*".join(re.escape(piece) for piece in plain(text).split("…")).replace(".*", r"(?s:.*)")

@@ -19,7 +19,7 @@ def name(page: Path) -> str:
 
 
 def anchor(heading: str) -> str:
-    """A heading's address, as GitHub makes it."""
+    """Return a heading's address, as GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 

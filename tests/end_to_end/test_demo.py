@@ -50,7 +50,7 @@ def run_with_spark(folder: Path, *words: str) -> subprocess.CompletedProcess[str
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The demonstration's folder, and what it prints into a file."""
+    """Return the demonstration's folder, and what it prints into a file."""
     folder = tmp_path_factory.mktemp("demo")
     done = run_with_spark(folder, "demo", "--rows", "1000")
     assert done.returncode == 0, done.stderr

@@ -99,7 +99,7 @@ def load() -> list[Mutation]:
 
 @contextmanager
 def copied() -> Iterator[Path]:
-    """A copy of the tree, to be changed and thrown away."""
+    """Yield a copy of the tree, to be changed and thrown away."""
     tree = Path(tempfile.mkdtemp(prefix="wane-mutations-"))
     try:
         for name in COPIED:
@@ -116,7 +116,7 @@ def copied() -> Iterator[Path]:
 
 @contextmanager
 def mutated(tree: Path, mutation: Mutation) -> Iterator[None]:
-    """The copy without the guard, for a while."""
+    """Remove the guard from the copy, for a while."""
     files = {tree / edit.file for edit in mutation.edits}
     before = {file: (file.read_text(), file.stat().st_mtime_ns) for file in files}
     try:
@@ -163,7 +163,7 @@ class Workspace:
             return subprocess.CompletedProcess(arguments, code, output.read())
 
     def survivors(self, mutation: Mutation) -> list[str]:
-        """The tests that do not notice that the guard is gone; raise if they could not be run."""
+        """Return the tests that do not notice that the guard is gone; raise if they could not be run."""
         with mutated(self.tree, mutation):
             found = []
             for test in mutation.tests:
@@ -182,7 +182,7 @@ class Workspace:
 
 @contextmanager
 def beside(tree: Path, addresses: Mapping[str, str]) -> Iterator[Nursery]:
-    """A nursery for a copy of the tree, whose tests use servers at these addresses."""
+    """Yield a nursery for a copy of the tree, whose tests use servers at these addresses."""
     from mutations.nursery import nursery
 
     environment = {
@@ -222,7 +222,7 @@ class Jobs:
 
 @contextmanager
 def started(count: int) -> Iterator[Jobs]:
-    """Jobs with a copy of the tree and servers of their own."""
+    """Yield jobs with a copy of the tree and servers of their own."""
     from servers import Run
 
     with ExitStack() as stack:
@@ -267,7 +267,7 @@ def drop_leftovers(url: str) -> None:
 
 @contextmanager
 def java_process(tree: Path) -> Iterator[Any]:
-    """A Java process for the Spark sessions of one job, one after the other: starting it takes longer than most
+    """Yield a Java process for the Spark sessions of one job, one after the other: starting it takes longer than most
     tests."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
@@ -291,7 +291,7 @@ def java_process(tree: Path) -> Iterator[Any]:
 
 
 def unfit(mutations: Sequence[Mutation]) -> dict[str, str]:
-    """What is wrong with mutations whose text the product no longer has, by guard."""
+    """Return what is wrong with mutations whose text the product no longer has, by guard."""
     found = {}
     with copied() as tree:
         for mutation in mutations:
@@ -304,8 +304,8 @@ def unfit(mutations: Sequence[Mutation]) -> dict[str, str]:
 
 
 def failing(jobs: Jobs, tests: Sequence[str]) -> set[str]:
-    """The tests that fail on the copy as it is. One call runs all tests of a folder, so that they share what is slow to
-    start."""
+    """Return the tests that fail on the copy as it is. One call runs all tests of a folder, so that they share what is
+    slow to start."""
     folders = defaultdict(list)
     for test in tests:
         folders[test.split("/")[1]].append(test)

@@ -8,7 +8,7 @@ Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def series(text: bytes | str) -> Series:
-    """Every sample by its name and labels."""
+    """Return every sample by its name and labels."""
     text = text.decode() if isinstance(text, bytes) else text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     found = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
@@ -17,7 +17,7 @@ def series(text: bytes | str) -> Series:
 
 
 def of(text: bytes | str, name: str) -> dict[tuple[str, ...], float]:
-    """The series of one metric by their label values, in the order of the labels' names."""
+    """Return the series of one metric by their label values, in the order of the labels' names."""
     return {
         tuple(value for _, value in labels): number for (known, labels), number in series(text).items() if known == name
     }

@@ -45,7 +45,7 @@ CONTRACT = CONTRACT.replace('\\"name\\"', "name")
 
 
 def known() -> dict[str, set[str]]:
-    """The labels of every metric that can be scraped, by its name."""
+    """Return the labels of every metric that can be scraped, by its name."""
     found = {gauge.name: set(gauge.labels) for gauge in GAUGES}
     metrics = Metrics(loaded(CONTRACT))
     for metric in metrics.registry.collect():
@@ -55,7 +55,7 @@ def known() -> dict[str, set[str]]:
 
 
 def reads(expression: str) -> list[tuple[str, set[str]]]:
-    """The metrics of an expression, each with the labels that it selects by."""
+    """Return the metrics of an expression, each with the labels that it selects by."""
     found = []
     bare = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expression)
     for name, labels in re.findall(r"\b((?:wane|lifecycle)_[a-z_]+)(?:\{([^}]*)\})?", bare):

@@ -73,7 +73,7 @@ def full(keeper: Keeper, table: str = "events") -> str:
 
 
 def remember(keeper: Keeper, table: str, *series: tuple[timedelta, int | None]) -> None:
-    """Snapshots of the past: how long ago, and how many rows."""
+    """Store snapshots of the past: how long ago, and how many rows."""
     snapshots = Snapshots(keeper.store.dialect)
     with keeper.store.transaction() as transaction:
         for ago, rows in series:

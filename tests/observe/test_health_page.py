@@ -19,7 +19,7 @@ REPORTING = ("_add", "add", "_error", "_warning", "Finding", "Question", "_refer
 
 
 def codes(source: str) -> set[str]:
-    """The codes that a module reports: texts of its calls, and those in its SQL."""
+    """Return the codes that a module reports: texts of its calls, and those in its SQL."""
     text = (ROOT / "src/wane" / source).read_text(encoding="utf-8")
     found = set(re.findall(r"wane_code (?:text )?:= '([a-z-]+)'", text))
     for node in ast.walk(ast.parse(text)):

@@ -172,7 +172,7 @@ def test_marks_batches_and_single_rows_write_no_line(caplog: pytest.LogCaptureFi
 
 @pytest.fixture
 def own_logging() -> Iterator[None]:
-    """Whatever a test configures ends with it."""
+    """Restore the configuration of logging after a test."""
     handlers, level = list(LOGGER.handlers), LOGGER.level
     yield
     LOGGER.handlers[:] = handlers

@@ -72,7 +72,7 @@ def statestore() -> Contract:
 
 
 def expected_of_statestore() -> set[tuple[str, tuple[tuple[str, str], ...]]]:
-    """Every series that the contract of the state store has without its database, written down by hand."""
+    """Return every series that the contract of the state store has without its database, written down by hand."""
     wanted: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
 
     def add(name: str, **labels: str) -> None:

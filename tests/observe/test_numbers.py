@@ -104,7 +104,7 @@ class Shop:
         return self.number(f"SELECT count(*) FROM {table}")
 
     def due(self, *rules: str, ahead_days: float = 0) -> int:
-        """The rows that are due under any of some rules of a table, or will be in some days."""
+        """Return the rows that are due under any of some rules of a table, or will be in some days."""
         times = {"now": ago(-ahead_days), "week": ago(7 - ahead_days), "month": ago(30 - ahead_days)}
         each = " UNION ".join(f"SELECT id {DUE[rule].format(**times)}" for rule in rules)
         return self.number(f"SELECT count(*) FROM ({each}) AS due")
@@ -123,7 +123,8 @@ class Shop:
 
 @contextmanager
 def shop(database: Database) -> Iterator[Shop]:
-    """12,000 jobs are due, 500 more if nothing ran for them, and 1,400 notices, most of them under two rules."""
+    """Yield a shop in which 12,000 jobs are due, 500 more if nothing ran for them, and 1,400 notices, most of them
+    under two rules."""
     database.script(SCHEMA)
     day = 86_400_000
     for text in (
@@ -147,7 +148,7 @@ def shop(database: Database) -> Iterator[Shop]:
 
 
 def holds(shown: Count | Figure | None, truth: float, *, off: float = 0.1) -> None:
-    """What is shown is the truth, or a bound of it; an estimate is off by a tenth at the most."""
+    """Require that what is shown is the truth, or a bound of it; an estimate is off by a tenth at the most."""
     assert shown is not None
     value = shown.rows if isinstance(shown, Count) else shown.value
     allowed: dict[Exactness, Callable[[], bool]] = {
@@ -160,7 +161,7 @@ def holds(shown: Count | Figure | None, truth: float, *, off: float = 0.1) -> No
 
 
 def stated(report: dict[str, Any], name: str) -> Count | Figure | None:
-    """A number of a report in JSON, and what it says about itself."""
+    """Return a number of a report in JSON, with its exactness."""
     value, exactness = report[name], report[f"{name}_exactness"]
     assert (value is None) == (exactness is None)
     made = Figure if isinstance(value, float) else Count
@@ -205,7 +206,7 @@ def test_a_plan_counts_what_plain_sql_counts(database: Database) -> None:
 
 
 def _compare_hurried(world: Shop, plan: Plan) -> None:
-    """Of an estimate nothing can be said here; everything else is a bound."""
+    """Compare bounds; an estimate has none here."""
     for step in plan.steps:
         due, rows = world.due(f"{step.table}.{step.rule}"), world.rows(step.table)
         share = Figure(step.share or 0.0, step.share_exactness or Exactness.AT_LEAST)

@@ -26,14 +26,14 @@ PAGE = (ROOT / "docs/reference/observability.md").read_text(encoding="utf-8")
 
 
 def row(name: str) -> str:
-    """The one line of a table that mentions something."""
+    """Return the one line of a table that mentions something."""
     found = re.findall(rf"^\| `{re.escape(name)}` .*$", PAGE, re.MULTILINE)
     assert len(found) == 1, f"{name} has {len(found)} lines"
     return str(found[0])
 
 
 def counters() -> dict[str, set[str]]:
-    """Every metric that the reference contracts have, with its labels."""
+    """Return every metric that the reference contracts have, with its labels."""
     found: dict[str, set[str]] = {}
     for name in names():
         for family in Metrics(load_contract(contract_path(name))).registry.collect():

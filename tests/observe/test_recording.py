@@ -27,7 +27,7 @@ def own(database: Database, table: str) -> str:
 
 
 def recorded(database: Database) -> dict[str, Any] | None:
-    """The report in Wane's own table, if there is one."""
+    """Return the report in Wane's own table, if there is one."""
     found = database.query(f"SELECT report FROM {own(database, 'health_report')}")
     assert len(found) < 2
     return None if not found else json.loads(found[0][0]) if isinstance(found[0][0], str) else found[0][0]

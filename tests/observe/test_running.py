@@ -26,7 +26,7 @@ def contract(*tables: Table) -> Contract:
 
 
 def ran(database: Database, promised: Contract) -> Metrics:
-    """The metrics of a runner that saw one window through."""
+    """Return the metrics of a runner that completed one window."""
     metrics = Metrics(promised)
 
     def listener(event: Event) -> None:

@@ -244,7 +244,7 @@ def test_postgresql_is_never_vacuumed_by_wane(postgres_database: PostgresDatabas
 
 
 def holed(database: SqliteDatabase, mode: str = "incremental") -> None:
-    """A database of which most pages are free."""
+    """Create a database of which most pages are free."""
     database.script(f"PRAGMA journal_mode = delete; PRAGMA auto_vacuum = {mode}; VACUUM; PRAGMA journal_mode = wal")
     fill(database)
     database.execute("DELETE FROM parts")

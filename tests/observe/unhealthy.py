@@ -101,7 +101,7 @@ MINUTE = HOUR / 60
 
 
 def ago(days: float) -> int:
-    """Milliseconds since 1970, so many days before now: some of it is a matter of minutes."""
+    """Return milliseconds since 1970, so many days before now: some of it is a matter of minutes."""
     return round((time.time() - days * 86_400) * 1_000)
 
 
@@ -121,14 +121,14 @@ class World:
         return [(one.code, one.table) for one in self.keeper.health().findings]
 
     def record(self, table: str, rule: str, rows: int, *, days: float) -> None:
-        """An entry of the trail, as a sweep so many days ago would have left it."""
+        """Record an entry of the trail, as a sweep so many days ago would have left it."""
         at = timestamp(ago(days))
         entry = AuditEntry("prune", table, "tester", {}, {table: rows}, at, rule=rule, run=uuid.uuid4().hex)
         with self.keeper.store.transaction() as transaction:
             Ledger.of(transaction).record(entry)
 
     def measure(self, table: str, rate: float, *, days: float = MINUTE) -> None:
-        """A snapshot of so many days ago, at which the table grew by so many rows a day."""
+        """Store a snapshot of so many days ago, at which the table grew by so many rows a day."""
         store = self.keeper.store
         full = f"{'main' if store.kind == 'sqlite' else 'public'}.{table}"
         at, near = timestamp(ago(days)), abs(rate) / 10
@@ -141,7 +141,7 @@ class World:
         return found
 
     def age_trail(self, days: float) -> None:
-        """As if the last sweeps had been so many days ago."""
+        """Date the last sweeps so many days back."""
         at = timestamp(ago(days))
         sqlite = self.keeper.store.kind == "sqlite"
         name, value = ("wane_audit", at.isoformat()) if sqlite else ("wane.audit", at)
@@ -154,7 +154,7 @@ def contract() -> Contract:
 
 @contextmanager
 def healthy(database: Database, *, migrate: bool = True) -> Iterator[World]:
-    """A database where nothing is wrong: rows of all kinds, none overdue, just swept."""
+    """Yield a database where nothing is wrong: rows of all kinds, none overdue, just swept."""
     database.script(SCHEMA)
     database.script(schema_sql("claims", database.store)["main"])
     insert(database, "job", "id, state, at_ms", (1, "queued", ago(90)), (2, "done", ago(6)), (3, "done", ago(1)))
@@ -232,7 +232,7 @@ def overdue(world: World) -> None:
 
 
 def overdue_and_freed_long_ago(world: World) -> None:
-    """A guarded row, and nobody swept since its guard fell."""
+    """Insert a guarded row that no sweep took since its guard fell."""
     world.age_trail(3 * HOUR)
     world.database.execute("DELETE FROM reply WHERE id = 1")
 
@@ -271,7 +271,7 @@ def too_many_routes(world: World) -> None:
 
 
 def dangling(world: World) -> None:
-    """A completed message was deleted while its reply stands."""
+    """Delete a completed message while its reply stands."""
     world.database.execute("DELETE FROM inbox WHERE id = 2")
 
 
@@ -292,7 +292,7 @@ def stale_claim(world: World) -> None:
 
 
 def fused(world: World) -> None:
-    """An unattended sweep would have taken most of the table."""
+    """Make an unattended sweep due that would take most of the table."""
     store = world.keeper.store
     with store.transaction() as transaction:
         states = FuseStates(store.dialect, transaction.execute)

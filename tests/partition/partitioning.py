@@ -132,7 +132,7 @@ def keeping(
     contract: str = CONTRACT,
     listener: Callable[[Event], None] = ignore_event,
 ) -> Iterator[Keeper]:
-    """A keeper of the database, migrated."""
+    """Yield a keeper of the database, migrated."""
     file = folder / "wane.toml"
     file.write_text(contract)
     with open_keeper(database.url, contract=file, actor="a test", listener=listener) as keeper:
@@ -141,7 +141,7 @@ def keeping(
 
 
 def dump(database: Database) -> str:
-    """The schema, as PostgreSQL's own tool writes it."""
+    """Return the schema, as PostgreSQL's own tool writes it."""
     installation = packaged_installation()
     assert installation is not None
     command = [installation.program("pg_dump"), "--schema-only", "--exclude-schema=wane", f"--dbname={database.url}"]
@@ -150,7 +150,7 @@ def dump(database: Database) -> str:
 
 
 def rows(database: Database, *tables: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of some tables, in an order that is the same for the same rows."""
+    """Return every row of some tables, in an order that is the same for the same rows."""
     return {
         name: sorted(database.query(f"SELECT * FROM {name}"), key=str) for name in tables or ("event", "event_read")
     }

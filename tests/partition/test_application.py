@@ -99,7 +99,8 @@ OLDEST = day(DAYS)
 
 
 def everything(database: PostgresDatabase) -> list[Any]:
-    """Every row, and every partition with its range, its indexes and its constraints but the checks of its range."""
+    """Return every row, and every partition with its range, its indexes and its constraints but the checks of its
+    range."""
     rows = [database.query(f"SELECT t::text FROM {name} AS t ORDER BY 1") for name in ("task", "task_event", "payload")]
     shape = database.query(
         "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid), ARRAY(SELECT indexrelid::regclass::text FROM pg_index"
@@ -301,7 +302,7 @@ def test_ranges_of_any_kind_leave_by_their_ends(postgres_database: PostgresDatab
 
 
 def _why(database: PostgresDatabase, keeper: Keeper, name: str) -> str:
-    """What is said of the partition of a row in it."""
+    """Return what is reported of the partition of a row in it."""
     [(number, at)] = database.query(f"SELECT id, inserted_at FROM {name} ORDER BY 1 DESC LIMIT 1")
     found = keeper.why("task", {"id": number, "inserted_at": at}).partition
     assert found is not None

@@ -60,12 +60,13 @@ def reattach_all(database: PostgresDatabase, keeper: Keeper) -> None:
 
 
 def come_late(database: PostgresDatabase, keeper: Keeper) -> None:
-    """The application, or a restore, writes rows of a month that has left."""
+    """Write rows of a month that has left, as the application or a restore does."""
     database.execute("INSERT INTO event (code, created_at) VALUES ('late', now() - interval '100 days')")
 
 
 def shrink_the_table_of_before(database: PostgresDatabase, keeper: Keeper) -> None:
-    """As if the table had been converted long ago: it ends before the window begins, and can be retired whole."""
+    """Change the table as if it had been converted long ago: it ends before the window begins, and can be retired
+    whole."""
     until = f"'{LAST.year}-{LAST.month:02}-01 00:00:00+00'"
     for table, column in (("event", "created_at"), ("event_read", "read_at")):
         [old] = [name for name in partitions(database, table) if "_p_before_" in name]

@@ -59,8 +59,8 @@ PAST = f"event_p_{OLDEST.name}"
 
 
 def aged(database: PostgresDatabase, keeper: Keeper) -> None:
-    """A table that was partitioned four months ago: a hundred rows a month, every third read, one of them a month
-    later."""
+    """Create a table that was partitioned four months ago: a hundred rows a month, every third read, one of them a
+    month later."""
     keeper.partition.convert("event", accept=True)
     for table in ("event", "event_read"):
         [old] = [name for name in partitions(database, table) if "_p_before" in name]
@@ -111,7 +111,7 @@ def count(database: PostgresDatabase, text: str, *values: object) -> int:
 
 
 def hasten(database: PostgresDatabase) -> None:
-    """As if the quarantine were over."""
+    """End the quarantine at once."""
     database.execute("UPDATE wane.partition_retired SET drop_at = now() WHERE state = 'quarantined'")
 
 

@@ -255,7 +255,7 @@ SIZE = {Unit.SECONDS: 1, Unit.MILLISECONDS: 1_000, Unit.MICROSECONDS: 1_000_000}
 
 
 def read(value: Any, encoding: Encoding, store: str) -> Read | None:
-    """A value's meaning, or None if it is not what was declared."""
+    """Return a value's meaning, or None if it is not what was declared."""
     if encoding.also:
         if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value):
             value = int(value) if re.search("(?i)text|char", encoding.type) else value
@@ -294,7 +294,7 @@ def read(value: Any, encoding: Encoding, store: str) -> Read | None:
 
 
 def read_day(value: str, encoding: Encoding) -> Read | None:
-    """When a day is over. What a zero becomes is no day."""
+    """Return when a day is over. What a zero becomes is no day."""
     if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
         return None
     try:
@@ -326,7 +326,7 @@ def oracle(
     store: str,
     now: datetime,
 ) -> list[dict[str, Any]]:
-    """The due rows, oldest first."""
+    """Return the due rows, oldest first."""
     [rule] = table.rules
     key = table.key or ("id",)
     if isinstance(rule.bound, Cap) and rule.bound.by is not None:
@@ -369,7 +369,7 @@ def old_by_child(
     key: Sequence[str],
     now: datetime,
 ) -> list[dict[str, Any]]:
-    """The rows whose children are all old enough, if any child has a time."""
+    """Return the rows whose children are all old enough, if any child has a time."""
     inclusive = isinstance(rule.bound, Expiry)
     cutoff = now if isinstance(rule.bound, Expiry) else now - rule.bound.keep  # type: ignore[union-attr]
 
@@ -391,7 +391,7 @@ def pick_of(rule: Rule) -> Pick | None:
 
 
 def candidates(row: dict[str, Any], rule: Rule) -> list[Any]:
-    """The values of which one is the row's time."""
+    """Return the values of which one is the row's time."""
     if pick_of(rule) is None:
         return [row["timestamp"]]
     given = [row[name] for name in ("timestamp", "other") if row[name] is not None]
@@ -399,14 +399,14 @@ def candidates(row: dict[str, Any], rule: Rule) -> list[Any]:
 
 
 def meaning_of(row: dict[str, Any], rule: Rule, encoding: Encoding, store: str) -> Read | None:
-    """What the row's time means; None if it has none, or a value that may be it is not what was declared."""
+    """Return what the row's time means; None if it has none, or a value that may be it is not what was declared."""
     found = [read(value, encoding, store) for value in candidates(row, rule)]
     known = [one for one in found if one is not None]
     return max(known, key=lambda one: one.seconds) if known and len(known) == len(found) else None
 
 
 def raw_order(row: dict[str, Any], rule: Rule, encoding: Encoding, store: str) -> Any:
-    """What sorts rows as their first column with a value does: texts by their bytes."""
+    """Return what sorts rows as their first column with a value does: texts by their bytes."""
 
     def one(value: Any) -> Any:
         meaning = read(value, encoding, store)
@@ -425,8 +425,8 @@ def beyond_by_key(
     bound: Cap,
     order: tuple[str, ...],
 ) -> list[dict[str, Any]]:
-    """The rows beyond a cap by key: those with a smaller key than so many others of the rule, whatever their times
-    are."""
+    """Return the rows beyond a cap by key: those with a smaller key than so many others of the rule, whatever their
+    times are."""
 
     def position(row: dict[str, Any]) -> list[Any]:
         return [row[name] for name in order]
@@ -491,14 +491,15 @@ def selected(
 
 
 def past_own_window(hours: Any, meaning: Read, now: datetime) -> bool:
-    """Windows of rows are whole numbers of hours, up to a hundred years; whatever else stands there keeps the row."""
+    """Check a row's own window: windows of rows are whole numbers of hours, up to a hundred years; whatever else stands
+    there keeps the row."""
     if not isinstance(hours, int) or not 1 <= hours <= 36_525 * 24:
         return False
     return is_before(meaning, now - hours * HOUR, inclusive=False)
 
 
 def own(row: dict[str, Any], rule: Rule, table: Table) -> bool:
-    """Whether the rule is about the row, due or not."""
+    """Return whether the rule is about the row, due or not."""
     if not all(fulfils(row, name, condition) for name, condition in rule.conditions):
         return False
     if table.state is None:
@@ -510,7 +511,7 @@ def own(row: dict[str, Any], rule: Rule, table: Table) -> bool:
 
 
 def fulfils(row: dict[str, Any], name: str, condition: Condition) -> bool:
-    """A comparison is true of values of one kind only, and never of a NULL."""
+    """Check a condition: a comparison is true of values of one kind only, and never of a NULL."""
     value = row[name]
     if value is None:
         return condition.null is True
@@ -651,7 +652,7 @@ def junk(encoding: Encoding, store: str) -> st.SearchStrategy[Any]:
 
 @st.composite
 def timestamps(draw: st.DrawFn, encoding: Encoding, store: str, cutoff: datetime) -> Any:
-    """A value of the column, most often close to the cutoff."""
+    """Return a value of the column, most often close to the cutoff."""
     if encoding.also:
         value = draw(timestamps(draw(st.sampled_from(encoding.each)), store, cutoff))
         if store != "postgres" or value is None:

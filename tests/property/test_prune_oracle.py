@@ -104,8 +104,8 @@ class Model:
         return found
 
     def stays_for_follower(self, job: int, followers: Sequence[Follower]) -> bool:
-        """Whether a note that would leave with the job is live, and the contract does not say that it leaves all the
-        same."""
+        """Return whether a note that would leave with the job is live, and the contract does not say that it leaves all
+        the same."""
         return any(
             self.rows["note"][number]["kind"] in self.live_notes
             for one in followers
@@ -127,7 +127,7 @@ class Model:
         return False
 
     def due(self, rule: Rule, cutoff: int | None) -> list[int]:
-        """Due jobs, oldest first. The cutoff is the caller's, or None for the rule's own."""
+        """Return due jobs, oldest first. The cutoff is the caller's, or None for the rule's own."""
         found = [
             job
             for job in self.rows["job"].values()
@@ -142,7 +142,7 @@ class Model:
         return [job["id"] for job in sorted(found, key=position)]
 
     def newer(self, job: Row, rule: Rule, per: Sequence[str]) -> int:
-        """How many rows of the rule's own are newer, of the same scope."""
+        """Return how many rows of the rule's own are newer, of the same scope."""
         return sum(
             timestamp(other) is not None
             and other["state"] in rule.states
@@ -285,7 +285,7 @@ TAKES = st.one_of(
 
 @st.composite
 def populations(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """A database in which much is due, and much of that is saved by something."""
+    """Return a database in which much is due, and much of that is saved by something."""
     jobs = draw(st.integers(3, 9))
     job = st.integers(1, jobs)
     many = draw(st.lists(st.tuples(job, st.sampled_from(["draft", "draft", "sent", None])), max_size=9))
@@ -458,7 +458,7 @@ class Play:
         event(f"{rule.name}: {'some' if pruned.rows else 'none'}")
 
     def do_explicit(self, states: list[str], job: int | None, limit: int) -> None:
-        """The cutoff is exactly the timestamp of a row, if there is such a row: it must stay."""
+        """Prune with a cutoff that is exactly the timestamp of a row, if there is such a row: it must stay."""
         at = START - 4 * DAY
         if job is not None and job in self.model.rows["job"]:
             at = timestamp(self.model.rows["job"][job]) or at
@@ -475,7 +475,7 @@ class Play:
         self.taken(rule, at, limit, call())
 
     def explicit(self, states: list[str]) -> Rule | None:
-        """What the contract says of these states together; None if it lets one of them go by no age."""
+        """Return what the contract has for these states together; None if it lets one of them go by no age."""
         covering = []
         for state in states:
             fitting = [
@@ -543,7 +543,8 @@ class Play:
         return {name: gone for name in before if (gone := len(before[name]) - len(after[name]))}
 
     def taken(self, rule: Rule, cutoff: int | None, limit: int, counts: dict[str, int]) -> None:
-        """A call took the oldest due rows with all that follows them, as far as the limit goes, and reported it."""
+        """Require that a call took the oldest due rows with all that follows them, as far as the limit goes, and
+        reported it."""
         self.audits += 1
         [entry, *_] = self.keeper.audit(limit=1)
         assert entry.counts == counts
@@ -574,7 +575,7 @@ class Play:
         assert after == self.model.rows
 
     def taken_of_scopes(self, rule: Rule, due: list[int], after: dict[str, dict[int, Row]]) -> None:
-        """Of each scope the oldest; which scope comes first is ignore_event's promise."""
+        """Require the oldest of each scope; which scope comes first is not promised."""
         assert isinstance(rule.bound, Cap)
         scopes: dict[Any, list[int]] = {}
         for job in due:

@@ -44,7 +44,7 @@ NEARBY = st.one_of(
 
 @st.composite
 def local_times(draw: st.DrawFn) -> tuple[str, datetime, datetime]:
-    """A zone, a timestamp near one of its jumps, and a wall-clock time near that timestamp."""
+    """Return a zone, a timestamp near one of its jumps, and a wall-clock time near that timestamp."""
     zone = draw(st.sampled_from(list(JUMPS)))
     jump = draw(st.sampled_from(JUMPS[zone])).replace(tzinfo=UTC)
     timestamp = jump + draw(NEARBY)
@@ -59,14 +59,14 @@ def local_times(draw: st.DrawFn) -> tuple[str, datetime, datetime]:
 
 
 def shown(wall: datetime, zone: str) -> list[datetime]:
-    """The timestamps at which clocks show a wall-clock time."""
+    """Return the timestamps at which clocks show a wall-clock time."""
     zone_info = ZoneInfo(zone)
     candidates = {wall.replace(tzinfo=zone_info, fold=fold).astimezone(UTC) for fold in (0, 1)}
     return sorted(one for one in candidates if one.astimezone(zone_info).replace(tzinfo=None) == wall)
 
 
 def latest(wall: datetime, zone: str) -> datetime:
-    """The latest timestamp that a wall-clock time can mean, by whatever offset is in force around it."""
+    """Return the latest timestamp that a wall-clock time can mean, by whatever offset is in force around it."""
     zone_info = ZoneInfo(zone)
     return max(wall.replace(tzinfo=zone_info, fold=fold).astimezone(UTC) for fold in (0, 1))
 

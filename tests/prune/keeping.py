@@ -53,7 +53,7 @@ NOTE = "CREATE TABLE note (id integer NOT NULL PRIMARY KEY, job_id integer, kind
 
 
 def ago(days: float) -> int:
-    """Milliseconds since 1970, so many days before the tests began."""
+    """Return milliseconds since 1970, so many days before the tests began."""
     return round((_START - days * 86_400) * 1_000)
 
 
@@ -108,7 +108,7 @@ def table(
 
 
 def reference(target: str, to: Sequence[str] = ()) -> Reference:
-    """`note.job_id`, or `note.a,b` for several columns."""
+    """Return `note.job_id`, or `note.a,b` for several columns."""
     name, _, columns = target.rpartition(".")
     return Reference(TableName.parse(name), tuple(columns.split(",")), tuple(to))
 
@@ -144,7 +144,7 @@ class Keeping:
         return [one for (one,) in self.database.query(f"SELECT id FROM {name} ORDER BY id")]
 
     def trail(self) -> list[AuditEntry]:
-        """Oldest first."""
+        """Return the audit trail, oldest first."""
         return self.keeper.audit()[::-1]
 
     def reported(self, kind: type) -> list[Any]:
@@ -160,7 +160,7 @@ def keeping(
     migrate: bool = True,
     sweep: SweepSettings | None = None,
 ) -> Iterator[Keeping]:
-    """A keeper of these tables, `job` with a rule of a week if none are given, on a migrated database."""
+    """Yield a keeper of these tables, `job` with a rule of a week if none are given, on a migrated database."""
     contract = Contract(
         None,
         tables or (table(),),
@@ -186,7 +186,7 @@ def insert(database: Database, name: str, columns: str, *rows: Sequence[object])
 
 
 def jobs(database: Database, *rows: Sequence[object], create: bool = True) -> None:
-    """Rows of `job` as (id, state, at_ms)."""
+    """Insert rows of `job` as (id, state, at_ms)."""
     if create:
         database.execute(JOB)
     if rows:
@@ -194,7 +194,7 @@ def jobs(database: Database, *rows: Sequence[object], create: bool = True) -> No
 
 
 def notes(database: Database, *rows: Sequence[object], foreign_key: str | None = None) -> None:
-    """Rows of `note` as (id, job_id, kind). The foreign key is what follows REFERENCES."""
+    """Insert rows of `note` as (id, job_id, kind). The foreign key is what follows REFERENCES."""
     text = NOTE if foreign_key is None else NOTE.replace("job_id integer", f"job_id integer REFERENCES {foreign_key}")
     database.execute(text)
     database.execute("CREATE INDEX note_job ON note (job_id)")

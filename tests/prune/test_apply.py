@@ -28,7 +28,7 @@ MARKING = table(
 
 
 def planned(opened: Keeping, path: Path) -> Plan:
-    """A plan that was written and read again, as people do."""
+    """Return a plan that was written to a file and read from it."""
     opened.keeper.enable()
     opened.keeper.plan().write(path / "plan.json")
     return read_plan(path / "plan.json")

@@ -25,7 +25,7 @@ TWO = table("job", rule("done", when=["done"]), rule("failed", when=["failed"]))
 
 @pytest.fixture
 def opened(database: Database) -> Iterator[Keeping]:
-    """Sixty rows are due, thirty under each of two rules, and two live ones stay."""
+    """Yield a keeper: sixty rows are due, thirty under each of two rules, and two live ones stay."""
     rows = [(n, ("done", "failed")[n % 2], ago(60)) for n in range(DUE)]
     jobs(database, *rows, (900, "queued", ago(60)), (901, "queued", ago(60)))
     with keeping(database, TWO, sweep=replace(FUSED, first_fuse=0.4)) as opened:

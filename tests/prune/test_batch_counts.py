@@ -117,6 +117,7 @@ def test_every_store_makes_the_same_batches_for_every_kind(
 
 
 def expected(due: int, levels: int) -> list[int]:
-    """Batches of as many rows as fit into ten with everything that leaves with them; the last one is not full."""
+    """Return batches of as many rows as fit into ten with everything that leaves with them; the last one is not
+    full."""
     whole = 10 // levels * levels
     return [whole] * (due * levels // whole) + [due * levels % whole]

@@ -27,7 +27,7 @@ SHAPES = pytest.mark.parametrize("declared", [table(), FOLLOWED], ids=["range", 
 
 @contextmanager
 def ready(database: Database, declared: Table = FOLLOWED) -> Iterator[Keeping]:
-    """Three due rows with a note each, and a fourth that is live."""
+    """Yield three due rows with a note each, and a fourth that is live."""
     jobs(database, *[(n, "done", ago(30 - n)) for n in range(3)], (9, "queued", ago(30)))
     notes(database, *[(n, n, "x") for n in range(3)])
     with keeping(database, declared) as opened:

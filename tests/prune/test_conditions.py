@@ -49,7 +49,7 @@ def add(database: Database, **columns: object) -> None:
 
 
 def queued(database: Database, *queues: str | None, state: str = "done", days: float = 30) -> None:
-    """One old row for each queue, numbered from 1."""
+    """Insert one old row for each queue, numbered from 1."""
     for number, queue in enumerate(queues, 1):
         add(database, id=number, state=state, at_ms=ago(days), queue=queue)
 

@@ -27,7 +27,7 @@ def waits(database: Database, transaction: Transaction) -> Any:
 
 @pytest.fixture
 def waiting(database: Database) -> Database:
-    """Tests run without waiting for the disk anywhere; these ask for it."""
+    """Return a database that waits for the disk, which other tests do not."""
     if database.store == "sqlite":
         database.execute("PRAGMA journal_mode = wal")
     else:

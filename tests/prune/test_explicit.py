@@ -83,7 +83,8 @@ def test_states_of_several_rules_apply_the_guards_of_all(database: Database) -> 
 
 
 def two_rules_of_one_state(database: Database) -> list[Rule]:
-    """Rows 1 to 4 are done, old and without a parent: 1 is locked, 2 is unresolved, 3 is referred to, 4 is free."""
+    """Return two rules; rows 1 to 4 are done, old and without a parent: 1 is locked, 2 is unresolved, 3 is referred to,
+    4 is free."""
     jobs(database, *[(n, "done", ago(30)) for n in range(1, 5)])
     database.execute("UPDATE job SET tenant = 'somebody' WHERE id = 1")
     database.execute("UPDATE job SET resolved_ms = 1 WHERE id <> 2")

@@ -39,7 +39,7 @@ def fenced(opened: Keeping, fence: Callable[[Transaction], None]) -> Sweeper:
 
 
 def own_name(transaction: Transaction) -> str:
-    """The table's full name: Wane's transactions find nothing by a bare one on PostgreSQL."""
+    """Return the table's full name: Wane's transactions find nothing by a bare one on PostgreSQL."""
     return "job" if transaction.dialect.own_table("hold").startswith("main.") else "public.job"
 
 

@@ -178,7 +178,8 @@ WITH_PROTECTION = {
 
 
 def guarded_by_key(database: PostgresDatabase, tables: str) -> str:
-    """Two due rows and the table that may refer to them; the statement by which a writer refers to the first."""
+    """Create two due rows and the table that may refer to them; return the statement by which a writer refers to the
+    first."""
     jobs(database, (1, "done", ago(31)), (2, "done", ago(30)))
     database.script(tables)
     database.execute("CREATE INDEX note_job ON note (job_id)")

@@ -93,7 +93,7 @@ DOORS: dict[str, tuple[Table, Callable[[Keeping], object]]] = {
 
 
 def changed(database: Database) -> list[int]:
-    """The rows that are no longer as they were."""
+    """Return the rows that are no longer as they were."""
     left = {number for (number,) in database.query("SELECT id FROM job WHERE state = 'done'")}
     return sorted(set(range(4)) - left)
 
@@ -486,7 +486,7 @@ def test_a_held_partition_loses_no_rows(postgres_database: PostgresDatabase, nam
 
 
 def descendants(database: PostgresDatabase) -> None:
-    """Notes, and two tables that inherit from them; the rows of the last have another key of their own."""
+    """Create notes, and two tables that inherit from them; the rows of the last have another key of their own."""
     jobs(database, (1, "done", ago(30)), (2, "done", ago(30)))
     notes(database)
     database.script(

@@ -22,7 +22,7 @@ TICKETS = table("ticket", rule("expired", EXPIRES, when=()), state=None)
 
 @contextmanager
 def tickets(database: Database, *tables: Table, state: str = "open") -> Iterator[Keeping]:
-    """1 is live for a day, 2 expired, 3 says nothing, 4 says nonsense."""
+    """Yield a keeper of four tickets: 1 is live for a day, 2 expired, 3 has no time, 4 has no valid one."""
     database.execute("CREATE TABLE ticket (id integer NOT NULL PRIMARY KEY, code text, state text, expires_ms bigint)")
     insert(
         database,

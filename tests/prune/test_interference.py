@@ -13,7 +13,7 @@ from wane.errors import StoreError
 
 
 def keep_rows(database: Database, name: str, condition: str = "TRUE") -> None:
-    """A trigger of the application that silently keeps rows."""
+    """Create a trigger of the application that silently keeps rows."""
     if database.store == "sqlite":
         database.execute(
             f"CREATE TRIGGER keep_{name} BEFORE DELETE ON {name} WHEN {condition} BEGIN SELECT RAISE(IGNORE); END"

@@ -25,7 +25,8 @@ def followed(*followers: Follower) -> Table:
 
 
 def prepare(database: Database, *, keys: bool = True) -> None:
-    """Four due rows with a note each: of row 1 a live one, of row 2 a live one among others, of rows 3 and 4 none."""
+    """Insert four due rows with a note each: of row 1 a live one, of row 2 a live one among others, of rows 3 and 4
+    none."""
     jobs(database, *[(n, "done", ago(30 - n)) for n in range(1, 5)])
     rows = [(1, 1, "draft"), (2, 2, "sent"), (3, 2, "open"), (4, 3, "sent"), (5, 4, None)]
     notes(database, *rows, foreign_key="job (id)" if keys else None)

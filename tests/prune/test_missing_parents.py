@@ -29,7 +29,7 @@ def create(database: Database, key: str = "integer") -> None:
 
 
 def add_logs(database: Database, *rows: tuple[int, object, float]) -> None:
-    """Rows as (id, run_id, days)."""
+    """Insert rows as (id, run_id, days)."""
     database.executemany("INSERT INTO log VALUES (?, ?, ?)", [(n, run, ago(days)) for n, run, days in rows])
 
 

@@ -119,7 +119,8 @@ def contract() -> Contract:
 
 
 def changes(value: Any) -> Iterator[tuple[str, bool, Any]]:
-    """(what changed, whether it is mere prose, the value with that one change), for every field at every depth."""
+    """Yield (what changed, whether it is mere prose, the value with that one change), for every field at every
+    depth."""
     if isinstance(value, StoreSettings | Forever):
         return
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

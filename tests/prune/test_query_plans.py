@@ -33,7 +33,7 @@ STATES = ["done", "failed", "lost", "queued"]
 
 @contextmanager
 def large(database: Database, *tables: Table) -> Iterator[Keeping]:
-    """20,000 jobs, nearly all of them due, each with a note, and the indexes that a check proposes."""
+    """Yield 20,000 jobs, nearly all of them due, each with a note, and the indexes that a check proposes."""
     database.execute(
         "CREATE TABLE job (id integer NOT NULL PRIMARY KEY, state text NOT NULL, at_ms bigint, tenant text,"
         " resolved_ms bigint, payload text)"
@@ -127,7 +127,7 @@ class Filled:
 
 
 def check_ranges(opened: Keeping, floor: tuple[object, ...] | None = None, rule: str = "old") -> None:
-    """Batches by their position: two or three of them, each behind the one before, with the same texts."""
+    """Require batches by their position: two or three of them, each behind the one before, with the same texts."""
     bound = selection(opened, rule)
     filled = Filled(opened, bound, now())
     edge = None

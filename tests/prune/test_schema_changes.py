@@ -24,14 +24,14 @@ CASCADE = "CREATE TABLE payment (id integer PRIMARY KEY, job_id integer REFERENC
 
 
 def paid(database: Database, *numbers: int) -> None:
-    """A table of the application that is created while Wane runs, with a row for each of these jobs."""
+    """Create a table of the application that is created while Wane runs, with a row for each of these jobs."""
     database.execute(CASCADE)
     insert(database, "payment", "id, job_id", *((number, number) for number in numbers))
 
 
 @pytest.fixture
 def bound(database: Database) -> Iterator[Keeping]:
-    """A keeper that has pruned job 1, so its rule is bound; 2 and 3 are due."""
+    """Yield a keeper that has pruned job 1, so its rule is bound; 2 and 3 are due."""
     jobs(database, (1, "done", ago(30)), (2, "done", ago(29)), (3, "done", ago(28)))
     with keeping(database) as opened:
         assert prune(opened, 1) == {"job": 1}

@@ -20,7 +20,7 @@ def sparing(newest: int, *per: str, **more: object) -> Table:
 
 
 def scoped(database: Database, *rows: tuple[int, float, str | None]) -> None:
-    """Done rows as (id, days, tenant)."""
+    """Insert done rows as (id, days, tenant)."""
     jobs(database)
     insert(database, "job", "id, state, at_ms, tenant", *[(n, "done", ago(days), tenant) for n, days, tenant in rows])
 

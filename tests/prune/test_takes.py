@@ -17,7 +17,7 @@ ENDLESS = Budget(rows=10**9, seconds=10**6, batches=10**6)
 
 
 def costs(fixed: float, row: float, *sweeps: tuple[int, int]) -> list[SweepCost]:
-    """What sweeps of (rows, batches) cost at these costs."""
+    """Return what sweeps of (rows, batches) cost at these costs."""
     return [SweepCost(rows, batches, fixed * batches + row * rows) for rows, batches in sweeps]
 
 

@@ -53,7 +53,8 @@ RULES: dict[str, Table] = {
 
 
 def fill(database: Database) -> None:
-    """Thirty jobs, of which most are old, in another order than that of their keys; a third has notes and words."""
+    """Insert thirty jobs, of which most are old, in another order than that of their keys; a third has notes and
+    words."""
     database.execute(JOB)
     states = ("done", "failed", "queued")
     rows = [

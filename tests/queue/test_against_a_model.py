@@ -59,7 +59,7 @@ class Model:
         return next((one for one in self.messages if (one.pool, one.key) == (pool, key)), None)
 
     def enqueue(self, pool: str, name: str, key: str, kind: str, queue: str | None, delay: timedelta) -> Known | None:
-        """The message, new or known; None if the id belongs to another key."""
+        """Return the message, new or known; None if the id belongs to another key."""
         for _ in range(3):
             known = self.find(pool, name) or self.by_key(pool, key)
             if known is None:

@@ -181,7 +181,7 @@ PLANS = ["made when full", "kept from when it was empty", "kept from after a bur
 
 
 def keep_plans(database: Database, queue: Queue) -> None:
-    """As after a night: a row or two, and every statement ran often enough to keep its plan."""
+    """Run every statement often enough that its plan is cached, with a row or two, as after a night."""
     for operation in OPERATIONS.values():
         queue.enqueue("a", key="only")
         operation(queue)

@@ -30,7 +30,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def other(database: Database, clock: Clock | None = None) -> Iterator[Queue]:
-    """The same queue over connections of its own."""
+    """Yield the same queue over connections of its own."""
     with opened(database) as store, closing(Queue(store, "pool", clock=clock)) as queue:
         yield queue
 
@@ -182,7 +182,7 @@ def test_a_release_and_a_requeue_of_one_letter_come_one_after_the_other(
 
 @contextmanager
 def reserving(database: PostgresDatabase, **options: Any) -> Iterator[None]:
-    """A consumer whose reservation is made and not yet committed."""
+    """Hold a consumer whose reservation is made and not yet committed."""
     with opened(database) as store:
         assert isinstance(store, PostgresStore)
         store._connection.autocommit = False

@@ -41,7 +41,7 @@ def connected(file: Path | str = ":memory:") -> sqlite3.Connection:
 
 
 def stopped(host: datetime) -> type[datetime]:
-    """A host's clock that stands still."""
+    """Return a host's clock that stands still."""
 
     class Host(datetime):
         @classmethod

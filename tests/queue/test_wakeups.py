@@ -29,12 +29,12 @@ def waiting(database: Database, pool: str = "pool") -> Iterator[Queue]:
 
 
 def watches(database: Database, queue: Queue) -> bool:
-    """Whether one of its threads waits for news from the database."""
+    """Check whether one of its threads waits for news from the database."""
     return queue._wakeups._watching and queue._wakeups._watch is not None
 
 
 def connections(database: PostgresDatabase) -> set[int]:
-    """Those of the product, by their backends."""
+    """Return the product's connections, by their backends."""
     return {
         pid
         for (pid,) in database.query(
@@ -174,7 +174,7 @@ def test_a_queue_that_shares_its_wakeups_does_not_close_them(database: Database,
 
 @contextmanager
 def transactions(database: Database, kind: str) -> Iterator[tuple[Any, Callable[[], None], Callable[[], None]]]:
-    """A caller's own connection inside a transaction, and how it ends."""
+    """Yield a caller's own connection inside a transaction, and how it ends."""
     if kind == "driver":
         connection = database.connect()
         connection.execute("BEGIN")

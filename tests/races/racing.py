@@ -74,14 +74,14 @@ def ms(timestamp: datetime) -> int:
 
 
 def create(database: Database, references: str = "") -> None:
-    """Jobs and their notes; `references` is how notes refer to them, nothing at all by default."""
+    """Create jobs and their notes; `references` is how notes refer to them, nothing at all by default."""
     for statement in SCHEMA.format(references=references).split(";"):
         if statement.strip():
             database.execute(statement)
 
 
 def fill(database: Database, rows: int, *, status: str = "done") -> list[int]:
-    """Jobs that are due, the oldest first."""
+    """Insert jobs that are due, the oldest first."""
     database.executemany(
         "INSERT INTO jobs (id, status, done_at) VALUES (?, ?, ?)",
         [(number, status, ms(OLD) + number) for number in range(1, rows + 1)],
@@ -97,7 +97,7 @@ def ids(database: Database, table: str = "jobs") -> list[int]:
 def enabled_keeper(
     database: Database, folder: Path, contract: str, listener: Listener = ignore_event
 ) -> Iterator[Keeper]:
-    """A keeper with its own connection, ready to sweep."""
+    """Yield a keeper with its own connection, ready to sweep."""
     file = folder / "wane.toml"
     file.write_text(contract)
     with open_keeper(database.url, contract=file, actor="race", listener=listener) as keeper:
@@ -107,7 +107,7 @@ def enabled_keeper(
 
 
 def sweeper(keeper: Keeper, listener: Listener = ignore_event, **options: Any) -> Sweeper:
-    """A sweeper without a fuse: tests take whole tables."""
+    """Return a sweeper without a fuse: tests take whole tables."""
     return Sweeper(keeper.store, keeper.contract, "race", listener, unattended=False, **options)
 
 
@@ -205,7 +205,7 @@ class Paused:
 
 
 def audited(keeper: Keeper, table: str = "jobs") -> int:
-    """How many rows of a table the whole trail says are gone."""
+    """Count the rows of a table that left by the whole trail."""
     return sum(entry.counts.get(table, 0) for entry in keeper.audit(limit=10_000))
 
 

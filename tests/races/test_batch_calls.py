@@ -678,7 +678,8 @@ def test_a_call_that_takes_too_long_is_ended(postgres_database: PostgresDatabase
 
 @contextmanager
 def many(database: PostgresDatabase, folder: Path, contract: str = JOBS, rows: int = 80) -> Iterator[Keeper]:
-    """Twenty batches: one by statements, some calls of one batch each, then a call that takes many."""
+    """Yield a keeper with twenty batches due: one by statements, some calls of one batch each, then a call that takes
+    many."""
     with world(database, folder, contract, "REFERENCES jobs", rows) as keeper:
         yield keeper
 

@@ -31,7 +31,7 @@ LEFT = list(range(BEFORE * 4 + 1, ROWS + 1))
 
 @pytest.fixture
 def looped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many batches each call of the loop took. Nothing is replaced: calls go through as they are."""
+    """Return how many batches each call of the loop took. Nothing is replaced: calls go through as they are."""
     taken: list[int] = []
     original = SqliteStore.repeat
 

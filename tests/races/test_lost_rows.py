@@ -35,7 +35,7 @@ SQL = "SELECT (wane.prune('jobs', 'done', {}) ->> 'rows')::int"
 
 @pytest.fixture(params=list(CONTRACTS))
 def contract(request: pytest.FixtureRequest, postgres_database: PostgresDatabase) -> str:
-    """Ten due jobs; those with followers have one each."""
+    """Return a contract with ten due jobs; those with followers have one each."""
     name: str = request.param
     create(postgres_database, "REFERENCES jobs")
     fill(postgres_database, 10)
@@ -47,7 +47,7 @@ def contract(request: pytest.FixtureRequest, postgres_database: PostgresDatabase
 
 
 def limit_of(contract: str) -> int:
-    """Half of what is due, followers included."""
+    """Return half of what is due, followers included."""
     return 10 if contract is FOLLOWED else 5
 
 

@@ -48,7 +48,7 @@ TAKES: dict[str, Callable[[Keeper], Any]] = {
 
 
 def prepare(database: PostgresDatabase, references: str = "REFERENCES jobs ON DELETE CASCADE") -> None:
-    """Two jobs, each with a note, each note with a word."""
+    """Insert two jobs, each with a note, each note with a word."""
     create(database, references)
     database.script(f"{WORDS}; CREATE INDEX words_note ON words (note_id)")
     fill(database, 2)

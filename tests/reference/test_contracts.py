@@ -118,7 +118,7 @@ EXCUSED = {
 
 @pytest.fixture
 def contract(tmp_path: Path) -> Contract:
-    """All reference contracts in one."""
+    """Return all reference contracts in one."""
     return including(tmp_path, *names())
 
 

@@ -31,7 +31,7 @@ CREATE TABLE _honker_live (id INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT 
 
 
 def iso(hours: float) -> str:
-    """As an application of JavaScript writes it, so many hours ago."""
+    """Return a time so many hours ago, as an application of JavaScript writes it."""
     timestamp = datetime.now(UTC) - timedelta(hours=hours)
     return timestamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp.microsecond // 1000:03}Z"
 

@@ -61,7 +61,7 @@ def test_no_table_with_rules_is_left_out(name: str) -> None:
 
 
 def ms(hours: float) -> int:
-    """Milliseconds since 1970, so many hours ago."""
+    """Return milliseconds since 1970, so many hours ago."""
     return round((time.time() - hours * 3_600) * 1_000)
 
 
@@ -126,7 +126,7 @@ def test_presence_is_rebuilt_by_heartbeats(database: Database, tmp_path: Path) -
     with drill(database, "statestore", tmp_path) as world:
 
         def heartbeat(instance: str, hours: float) -> None:
-            """What an instance that is there says of itself, again and again."""
+            """Write what an instance that is alive reports of itself at intervals."""
             world.database.execute(
                 "INSERT INTO presence_entries (tenant_id, instance_id, role, connected_at_ms, last_seen_at_ms, expires_at_ms)"
                 " VALUES ('t', ?, 'node', ?, ?, ?) ON CONFLICT (tenant_id, instance_id) DO UPDATE SET"
@@ -255,7 +255,7 @@ def test_a_lease_is_reacquired_and_a_live_one_is_not_lost(
     with drill(database, "statestore", tmp_path) as world:
 
         def acquire(owner: str, until: int) -> bool:
-            """What every worker does before it works: take the lease if it is free, or if its end has come."""
+            """Do what every worker does before it works: take the lease if it is free, or if its end has come."""
             columns = [*key, "lease_owner", "lease_expires_at_ms"]
             return bool(
                 world.database.execute(

@@ -36,7 +36,7 @@ TABLES = {
 
 
 def applied(name: str, database: Database) -> Schema:
-    """The schema of one reference contract, created in the database and read back."""
+    """Return the schema of one reference contract, created in the database and read back."""
     scripts = schema_sql(name, database.store)
     database.script(scripts.pop("main"))
     connection = database.connect()
@@ -79,7 +79,7 @@ def test_both_stores_have_the_same_shape(
 
 
 def shape(info: TableInfo) -> dict[str, Any]:
-    """What must be equal between stores: all but types and the names that a store makes up itself."""
+    """Return what must be equal between stores: all but types and the names that a store makes up itself."""
     key = info.primary_key
     return {
         "columns": [(column.name, column.nullable and column.name not in key) for column in info.columns],

@@ -143,7 +143,7 @@ def due(database: Database, table: Table, rule: Rule, now: datetime, where: str 
 
 
 def leaving(database: Database, contract: Contract, name: str, where: str, now: datetime) -> int:
-    """How many of these rows are due themselves or follow a row that is."""
+    """Count how many of these rows are due themselves or follow a row that is."""
     count = sum(due(database, table, rule, now, where) for table, rule in contract.rules() if str(table.name) == name)
     for table, rule, follower in contract.followers():
         if str(follower.reference.table) == name:
@@ -156,7 +156,7 @@ def leaving(database: Database, contract: Contract, name: str, where: str, now: 
 
 
 def due_condition(store: str, table: Table, rule: Rule, now: datetime) -> str:
-    """The rule in plain SQL about a row `t`."""
+    """Return the rule in plain SQL about a row `t`."""
     bound = rule.bound
     assert not isinstance(bound, Forever)
     assert bound.time is not None

@@ -36,7 +36,7 @@ class Archivists:
         (folder / "wane.toml").write_text(f"{CONTRACT.format(url=url)}[roles]\nenabled = true\n{roles}")
 
     def login(self, role: str) -> str:
-        """A login role that is a member of another, or of none."""
+        """Create a login role that is a member of another, or of none."""
         name = f"login_{role}_{self.mark}"
         self.database.script(f"CREATE ROLE {name} LOGIN")
         if role != "stranger":

@@ -97,7 +97,8 @@ class World:
 
 
 def settings(mark: str, *, enabled: bool = True) -> RoleSettings:
-    """Roles belong to the whole server: every test has its own. Their names are as bad as names may be."""
+    """Return names of roles: they belong to the whole server, so every test has its own. Their names are as bad as
+    names may be."""
     return RoleSettings(enabled, f'admin "{mark}" %s', f"reader; DROP TABLE job; -- {mark}", f"app'{mark}\\")
 
 
@@ -138,7 +139,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def world(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[World]:
-    """One database for all statements: each is rolled back."""
+    """Yield one database for all statements: each is rolled back."""
     # A cluster drops what it lent out when the next test asks; this one is kept for as long as the module lasts.
     cluster = Cluster(clusters[request.param].url)
     with cluster.database() as database:

@@ -58,7 +58,7 @@ def tables(database: Database) -> Database:
 
 
 def reported(database: Database, *declared: Table) -> list[tuple[str, str, str, str]]:
-    """Each refusal as (path, code, message, fix)."""
+    """Return each refusal as (path, code, message, fix)."""
     findings = refusals(database, *declared)
     assert all(finding.severity is Severity.ERROR and finding.table for finding in findings)
     return [(finding.path, finding.code, finding.message, finding.fix) for finding in findings]

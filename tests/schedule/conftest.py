@@ -10,5 +10,5 @@ from schedule.scheduling import Clock
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The database's clock, standing still until it is reported."""
+    """Return the database's clock, which stands still until it is moved."""
     return Clock(monkeypatch)

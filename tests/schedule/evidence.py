@@ -130,8 +130,8 @@ class Evidence:
         ]
 
     def check_sweeps(self) -> None:
-        """The process that deleted a row had the table's lease at that time; fences only rise, and two processes never
-        take turns under one."""
+        """Require that the process that deleted a row had the table's lease at that time; fences only rise, and two
+        processes never take turns under one."""
         for name in TABLES:
             mine = [one for one in self.deletions if one.table == name]
             fence, latest = 0, datetime.min.replace(tzinfo=UTC)
@@ -145,7 +145,7 @@ class Evidence:
                 fence, latest = one.fence, max(latest, one.at)
 
     def check_reservations(self) -> None:
-        """A message has one valid reservation at a time, and one end."""
+        """Require that a message has one valid reservation at a time, and one end."""
         ends: Counter[str] = Counter()
         slack = timedelta(milliseconds=5)  # SQLite's triggers know milliseconds.
         for one in self.changes:
@@ -168,7 +168,7 @@ class Evidence:
         assert {message_id for message_id, _ in states} == set(ends)
 
     def takeovers(self) -> list[tuple[datetime, datetime]]:
-        """Reservations that ran out: when they ended, and when another worker had the message."""
+        """Return reservations that ran out: when they ended, and when another worker had the message."""
         found = []
         waiting: dict[str, datetime] = {}
         for one in self.changes:
@@ -179,7 +179,7 @@ class Evidence:
         return found
 
     def check_books(self, ever: dict[str, set[int]]) -> None:
-        """Every row that ever was is there, or left once and is in the trail."""
+        """Require that every row that ever was is there, or left once and is in the trail."""
         reported: Counter[str] = Counter()
         audit = "wane_audit" if self.database.store == "sqlite" else "wane.audit"
         for counts, rows in self.database.query(f"SELECT counts, row_count FROM {audit}"):

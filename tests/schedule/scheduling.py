@@ -63,8 +63,8 @@ def contract_of(
     sweep: SweepSettings = ALL,
     **queue: Any,
 ) -> Contract:
-    """A contract of these tables, `job` with a rule of a week if none are given. Words beside them are settings of the
-    queue."""
+    """Return a contract of these tables, `job` with a rule of a week if none are given. Words beside them are settings
+    of the queue."""
     return Contract(None, tables or (table(),), schedulers=schedulers, sweep=sweep, queue=QueueSettings(**queue))
 
 
@@ -86,7 +86,7 @@ class World:
         return tick(self.store, self.contract, chosen, self.queue, by="tester", listener=self.events.append)
 
     def opened(self, scheduler: str = "tick") -> datetime | None:
-        """The window that a tick opens, if it does."""
+        """Return the window that a tick opens, if it does."""
         ticked = self.tick(scheduler)
         return None if ticked is None else ticked.window
 
@@ -108,7 +108,7 @@ class World:
         return [event for event in list(self.events) if isinstance(event, kind)]
 
     def messages(self) -> list[Message]:
-        """All messages, in the order in which they were enqueued."""
+        """Return all messages, in the order in which they were enqueued."""
         found = self.database.query(f"SELECT message_id FROM {self.own('message')} ORDER BY seq")
         messages = [
             messages_of(self.store).find(self.store.run, self.queue.pool, message_id=message_id)
@@ -133,7 +133,7 @@ class World:
 
 @contextmanager
 def world(database: Database, contract: Contract | None = None, *, enable: bool = True) -> Iterator[World]:
-    """A migrated database on which the contract is in force and sweeps are on."""
+    """Yield a migrated database on which the contract is in force and sweeps are on."""
     with open_store(resolve_url(database.url)) as store:
         store.migrate()
         made = World(database, store, contract or contract_of())
@@ -148,7 +148,7 @@ def world(database: Database, contract: Contract | None = None, *, enable: bool 
 
 @contextmanager
 def beside(one: World, contract: Contract | None = None) -> Iterator[World]:
-    """Another process on the same database."""
+    """Yield another process on the same database."""
     with one.store.clone() as store:
         other = World(one.database, store, contract or one.contract)
         try:
@@ -158,7 +158,7 @@ def beside(one: World, contract: Contract | None = None) -> Iterator[World]:
 
 
 def create_jobs(database: Database, rows: int = 0, name: str = "job", *, create: bool = True) -> None:
-    """A table of jobs, so many of which are due, and one that is live."""
+    """Create a table of jobs, so many of which are due, and one that is live."""
     if create:
         database.execute(f"CREATE TABLE {name} (id integer NOT NULL PRIMARY KEY, state text NOT NULL, at_ms bigint)")
         index = name.replace(".", "_")

@@ -50,7 +50,7 @@ PACKAGED = pytest.mark.parametrize("server_id", POSTGRES_IDS[:1])
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses grow to a second, not to half a minute."""
+    """Limit pauses to a second, instead of half a minute."""
     monkeypatch.setattr(backoff, "_LONGEST_SECONDS", 1.0)
 
 
@@ -70,7 +70,7 @@ def failures(one: World) -> int:
 
 
 def await_sweep(one: World, database: PostgresDatabase | SqliteDatabase, number: int) -> None:
-    """A row that becomes due leaves: schedulers and workers are at work."""
+    """Wait until a row that becomes due has left: schedulers and workers are at work."""
     insert(database, "job", "id, state, at_ms", (1_000_000 + number, "done", ago(30)))
     await_true(lambda: database.query("SELECT count(*) FROM job WHERE state = 'done'") == [(0,)], "it sweeps")
 
@@ -138,7 +138,7 @@ def test_killed_backends_are_replaced(postgres_database: PostgresDatabase) -> No
 
 @pytest.fixture
 def own_server() -> Iterator[PostgresServer]:
-    """A server that nobody else uses, so that it may be stopped."""
+    """Yield a server that no other test uses, so that it may be stopped."""
     installation = packaged_installation()
     assert installation is not None
     directory = Path(tempfile.mkdtemp(prefix="wane-", dir=short_directory()))
@@ -229,12 +229,12 @@ class Proxy:
                     each.shutdown(socket.SHUT_RDWR)
 
     def fall_silent(self) -> int:
-        """From now on; connections that are made later work."""
+        """Fall silent from now on; connections that are made later work."""
         self._silent |= set(range(len(self._pairs)))
         return len(self._silent)
 
     def fall_silent_after(self, text: bytes) -> None:
-        """As soon as it has passed on a message with this text."""
+        """Fall silent as soon as it has passed on a message with this text."""
         self._last_words = text
 
     @property
@@ -366,7 +366,7 @@ def test_a_backend_that_is_stopped_is_given_up_too(
 
 
 def send(backends: list[int], number: signal.Signals, folder: Path) -> None:
-    """Only who runs the server may stop its processes."""
+    """Send a signal to a process of the server, as the user who runs it."""
     subprocess.run(
         ["kill", f"-{number.value}", *map(str, backends)],
         check=True,

@@ -92,7 +92,7 @@ class Crowd:
         self.roles[int(self._launcher.stdout.readline())] = role
 
     def at_work(self) -> dict[int, str]:
-        """The processes that hold a lease, and on what."""
+        """Return the processes that hold a lease, and on what."""
         table = "wane_lease" if self._database.store == "sqlite" else "wane.lease"
         now = datetime.now(UTC)
         found = {}
@@ -123,7 +123,7 @@ class Crowd:
         self.hit["stops of a sweep at work"] += at_work
 
     def end(self, *roles: str) -> None:
-        """Ask all processes of some roles to stop, and wait until they have."""
+        """Signal all processes of some roles to stop, and wait until they have."""
         ending = [process for process, role in self.roles.items() if role in roles]
         for process in ending:
             with suppress(ProcessLookupError):
@@ -218,8 +218,8 @@ def all_done(database: Database) -> bool:
 
 
 def late(takeovers: list[tuple[datetime, datetime]], stops: list[tuple[datetime, datetime]]) -> list[float]:
-    """How many seconds after the lease's end each takeover came; what was stopped meanwhile may have stood in the
-    way."""
+    """Return how many seconds after the lease's end each takeover came; what was stopped meanwhile may have stood in
+    the way."""
     found = []
     for ended, taken in takeovers:
         free = ended
@@ -295,7 +295,7 @@ def check(database: Database, crowd: Crowd, application: Application) -> None:
 
 
 def windows_of(database: Database) -> list[str]:
-    """The windows of one table's messages, in the order in which they were enqueued."""
+    """Return the windows of one table's messages, in the order in which they were enqueued."""
     table = "wane_message" if database.store == "sqlite" else "wane.message"
     found = database.query(
         f"SELECT idempotency_key FROM {table} WHERE kind = ? ORDER BY seq", (f"retention_sweep_{TABLES[0]}",)

@@ -44,7 +44,7 @@ def contract(*tables: Any, every: Scheduler = DAILY, **settings: Any) -> Contrac
 
 @contextmanager
 def running(one: World, **options: Any) -> Iterator[tuple[Background[Ran], threading.Event]]:
-    """A runner in the background, which is stopped in the end."""
+    """Yield a runner in the background, which is stopped in the end."""
     stop = threading.Event()
     run = Background(one.runner(stop=stop, **options).run)
     try:

@@ -348,7 +348,7 @@ def test_the_fuse_is_reported_in_every_window_and_makes_no_dead_letters(database
 
 
 def dies(*_: object, **__: object) -> None:
-    """Ends the work at once, like a signal that nobody can catch."""
+    """End the work at once, like a signal that cannot be caught."""
     raise KeyboardInterrupt
 
 

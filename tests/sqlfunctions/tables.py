@@ -140,7 +140,7 @@ def contract_file(folder: Path, text: str = CONTRACT) -> Path:
 
 
 def fill(database: Database, seed: int, rows: int = 60) -> None:
-    """Rows of all ages, states and kinds. None is younger or older than a cutoff by less than half an hour."""
+    """Insert rows of all ages, states and kinds. None is younger or older than a cutoff by less than half an hour."""
     luck = random.Random(seed)
     now = datetime.now(UTC)
 

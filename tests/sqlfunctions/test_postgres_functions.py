@@ -350,7 +350,7 @@ def test_a_hold_keeps_its_row(keeper: Keeper, database: PostgresDatabase) -> Non
 
 
 def await_lock(database: PostgresDatabase) -> None:
-    """Until a backend of this database waits for a lock."""
+    """Wait until a backend of this database waits for a lock."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         if database.query(
@@ -489,7 +489,7 @@ def test_a_pass_in_sql_is_all_or_nothing(hooks: PostgresDatabase) -> None:
 
 
 def guarded_twice(*, followers: tuple[Follower, ...] | None = None) -> Contract:
-    """The webhook contract with a second rule for handled events, which saves those with an error."""
+    """Return the webhook contract with a second rule for handled events, which saves those with an error."""
     declared = webhooks_contract()
     events = declared.table(TableName("knocker_events"))
     [settled] = events.rules

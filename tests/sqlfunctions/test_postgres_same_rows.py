@@ -269,7 +269,7 @@ def test_every_encoding_has_the_same_edges(postgres_database: PostgresDatabase, 
 
 
 def cut_of(time: str) -> datetime:
-    """The end of a day for days, else a time in the middle of a second."""
+    """Return the end of a day for days, else a time in the middle of a second."""
     cut = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
     return cut.replace(hour=0, minute=0, second=0, microsecond=0) if '"date"' in time else cut
 

@@ -27,7 +27,7 @@ def as_row(one: Pressure) -> tuple[Any, ...]:
 
 
 def fill(world: World) -> None:
-    """More than is counted, of every kind."""
+    """Insert more than is counted, of every kind."""
     world.settle(counted_rows=20)
     insert(world.database, "job", "id, state, at_ms", *((n, "done", ago(n / 100)) for n in range(100, 900)))
     insert(world.database, "presence", "id, seen_ms, ends_ms", *((n, ago(n / 100), ago(5)) for n in range(100, 150)))

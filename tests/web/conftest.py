@@ -53,13 +53,13 @@ def open_shop(database: Database, *, authentication: bool) -> Iterator[Shop]:
 
 @pytest.fixture
 def shop(database: Database) -> Iterator[Shop]:
-    """A console without authentication."""
+    """Yield a console without authentication."""
     with open_shop(database, authentication=False) as found:
         yield found
 
 
 @pytest.fixture
 def guarded(sqlite_database: Database) -> Iterator[Shop]:
-    """A console with authentication."""
+    """Yield a console with authentication."""
     with open_shop(sqlite_database, authentication=True) as found:
         yield found

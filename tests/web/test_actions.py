@@ -18,7 +18,7 @@ from web.conftest import EVIL, Shop, open_shop
 
 @pytest.fixture
 def console(database: Database) -> Any:
-    """A console with authentication, on each store."""
+    """Return a console with authentication, on each store."""
     with open_shop(database, authentication=True) as found:
         yield found
 
@@ -28,7 +28,7 @@ def post(shop: Shop, role: str, path: str, **body: Any) -> Any:
 
 
 def recorded(shop: Shop) -> list[tuple[str, str, Any]]:
-    """What the trail says of actions, oldest first: table, actor, action."""
+    """Return what the trail records of actions, oldest first: table, actor, action."""
     return [(one.table, one.actor, one.inputs["action"]) for one in shop.keeper.audit(kind="action")[::-1]]
 
 

@@ -58,7 +58,7 @@ class Shelf:
         return self.ended(self.get("/query", **values).json())
 
     def ended(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Ask for a job until it has ended."""
+        """Poll a job until it has ended."""
         deadline = time.monotonic() + 60
         while job["state"] in ("waiting", "running"):
             assert time.monotonic() < deadline

@@ -72,7 +72,7 @@ def slow_server(database: Database) -> Iterator[tuple[str, Slow]]:
 
 
 def running(database: Database) -> list[Any]:
-    """What still runs: a server may report later that a statement has ended."""
+    """Return what still runs: a server may report later that a statement has ended."""
     if database.store == "sqlite":
         return []
     text = "SELECT query FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'"

@@ -187,7 +187,7 @@ def test_partitions_are_listed_by_month(postgres_database: Database, tmp_path: P
 
 @contextmanager
 def covering(database: Database) -> Iterator[Client]:
-    """A console over a table, one whose rows leave with its rows, and an excused one."""
+    """Yield a console over a table, one whose rows leave with its rows, and an excused one."""
     jobs(database, *((n, "done", ago(8)) for n in range(50)))
     database.execute("CREATE TABLE part (id integer PRIMARY KEY, job_id integer REFERENCES job (id))")
     database.execute("CREATE TABLE flags (name text PRIMARY KEY)")

@@ -22,7 +22,7 @@ def contract() -> Contract:
 
 
 def prepare(database: Database) -> None:
-    """The application's tables, with one endpoint, and Wane's own."""
+    """Create the application's tables, with one endpoint, and Wane's own."""
     for script in schema_sql("webhooks", database.store).values():
         database.script(script)
     database.execute("INSERT INTO knocker_endpoints (id, name, path, created_at) VALUES (1, 'shop', '/shop', ?)", (T,))
@@ -40,7 +40,7 @@ def event(
     deliveries: int = 0,
     jobs: Iterable[str] = (),
 ) -> None:
-    """One event; `jobs` are the queues that have a job for it."""
+    """Insert one event; `jobs` are the queues that have a job for it."""
     database.execute(
         "INSERT INTO knocker_events (id, endpoint_id, status, headers_json, body, received_at) VALUES (?, 1, ?, '{}', ?, ?)",
         (number, status, b"{}", received_at),
@@ -67,7 +67,7 @@ def delivery(database: Database, received_at: int, event_id: int | None = None) 
 
 
 def events(database: Database) -> list[int]:
-    """The events that are left."""
+    """Return the events that are left."""
     return [number for (number,) in database.query("SELECT id FROM knocker_events ORDER BY id")]
 
 

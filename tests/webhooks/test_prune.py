@@ -343,7 +343,7 @@ def test_live_jobs_of_no_named_queue_are_refused(database: Database) -> None:
 
 
 def keep_attempts(database: Database) -> None:
-    """From now on the database refuses to delete attempts."""
+    """Make the database refuse to delete attempts."""
     if database.store == "sqlite":
         database.script(
             "CREATE TRIGGER keep BEFORE DELETE ON knocker_attempts BEGIN SELECT RAISE(ABORT, 'attempts stay'); END"

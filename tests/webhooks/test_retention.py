@@ -247,7 +247,7 @@ def test_the_async_surface_has_every_call() -> None:
 
 
 def keep(database: Database, table: str) -> None:
-    """From now on the database refuses to delete from a table."""
+    """Make the database refuse to delete from a table."""
     if database.store == "sqlite":
         database.script(f"CREATE TRIGGER keep BEFORE DELETE ON {table} BEGIN SELECT RAISE(ABORT, 'stays'); END")
         return

@@ -295,8 +295,7 @@ class Live:
         reference: BoundReference,
         follower: BoundFollower | None,
     ) -> None:
-        # PostgreSQL always enforces foreign keys. SQLite does so only for connections that enabled it.
-        if reference.enforced and self.store.kind == "postgres":
+        if reference.enforced and self.store.enforces_keys:
             return
         columns = ", ".join(column.name for column in reference.columns)
         where = () if follower is None else follower.where

@@ -17,6 +17,7 @@ from rich.table import Table
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, command
 from wane._cli.output import console, many, print_findings, print_line, print_widest, table
+from wane._cli.statement_lines import break_lines
 from wane._cli.values import parse_time
 from wane._contract.duration import format_duration
 from wane._contract.model import Contract, describe_transform
@@ -276,7 +277,7 @@ def print_statements(step: Step, *, values: bool = True) -> None:
     out = console()
     for one in step.statements:
         out.print(f"\n[bold]-- {escape(one.purpose)}[/]", soft_wrap=True)
-        out.print(escape(one.text), soft_wrap=True, highlight=False)
+        out.print(escape(break_lines(one.text)), soft_wrap=True, highlight=False)
         if values and one.parameters:
             shown = json.dumps(one.parameters, default=str, ensure_ascii=False)
             out.print(f"[dim]{escape(shown)}[/]", soft_wrap=True)

@@ -51,6 +51,16 @@ class Store(Closable):
     """The tables that `locate` found, until the schema is reflected again."""
     one_writer = False
     """Whether one connection writes at a time, whatever rows it changes."""
+    has_partitions = False
+    """Whether tables may be partitioned."""
+    has_roles = False
+    """Whether users have roles, which have rights on single tables."""
+    has_functions = False
+    """Whether functions can be stored in the database."""
+    enforces_keys = False
+    """Whether foreign keys are enforced on every connection, however it is configured."""
+    folds_names = False
+    """Whether the names of tables are case-insensitive."""
 
     interrupted = False
     """Whether `interrupt` was called."""

@@ -22,7 +22,7 @@ class PartitionChore:
 
     def __call__(self, store: Store, holder: str) -> None:
         """Maintain each table; one that fails does not affect the others."""
-        if store.kind != "postgres" or not self._contract.partitions:
+        if not store.has_partitions or not self._contract.partitions:
             return
         from wane._partition.maintenance import maintain_table
 

@@ -32,7 +32,7 @@ _SECONDS = 2.0
 def _partitioned(store: Store, contract: Contract, table: TableName) -> Partitioned | None:
     """Return how a table is partitioned by the contract; None if it is not, or cannot be in this database."""
     found = next((one for one in contract.partitions if one.table == table), None)
-    return found if store.kind == "postgres" and store.migrated else None
+    return found if store.has_partitions and store.migrated else None
 
 
 def partition_of_row(

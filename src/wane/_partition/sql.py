@@ -20,7 +20,7 @@ def partitions_of(store: Store) -> PostgresPartitions:
 
     Raise StoreError if the store has no partitions or its URL leads to a connection pooler.
     """
-    if store.kind != "postgres":
+    if not store.has_partitions:
         raise StoreError("SQLite has no partitions", "prune by rows, or move the table to PostgreSQL")
     from wane._db.postgres.store import (
         PostgresStore,  # It needs the driver, which an embedded installation does not have.

@@ -19,7 +19,7 @@ def require_admin(store: Store, contract: Contract) -> None:
     reason = barred(store, roles.admin)
     if not reason:
         return
-    if store.kind == "postgres":
+    if store.has_roles:
         hint = f"let an administrator run `wane roles --apply` and GRANT {roles.admin} TO the role that sweeps"
     else:
         hint = "protect the database's file instead, and remove `enabled` under [roles]"

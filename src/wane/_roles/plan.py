@@ -18,7 +18,7 @@ _READ_SECONDS = 10.0
 
 def barred(store: Store, role: str) -> str:
     """Return why the connected role cannot act as a member of a role; "" if it can."""
-    if store.kind != "postgres":
+    if not store.has_roles:
         return f"SQLite has no roles, so no user can be a member of {role}"
     found = store.read(Statement(MEMBERSHIP, {"role": role}), _READ_SECONDS)
     if not found:
@@ -69,7 +69,7 @@ def _explained(hint: str) -> Iterator[None]:
 
 
 def _require_roles(store: Store) -> None:
-    if store.kind != "postgres":
+    if not store.has_roles:
         raise StoreError(
             "SQLite has no roles: write access to the database's file is the right to delete from it, and read access is the right to read all of it",
             f"let one account own {store.url.path} and its folder (chown, chmod 640 and 750), run Wane and the application as that"

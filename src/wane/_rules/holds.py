@@ -24,8 +24,7 @@ def lost_holds(store: Store, schema: Schema, held: Iterable[str] | None = None) 
 
 def is_known(store: Store, schema: Schema, held: str) -> bool:
     """Return whether the database has the table that a hold names."""
-    # SQLite's table names are case-insensitive.
-    fold = str.lower if store.kind == "sqlite" else str
+    fold = str.lower if store.folds_names else str
     return fold(held) in {fold(qualified(table)) for table in schema.tables}
 
 

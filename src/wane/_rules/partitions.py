@@ -15,7 +15,7 @@ def partition_misfit(store: Store, info: TableInfo, time: Time) -> tuple[str, st
 
     None if they are ranges of the time column alone: then every row of a partition is older than the partition's end.
     """
-    if store.kind != "postgres":
+    if not store.has_partitions:
         return "SQLite has no partitions", _BY_RULES
     if info.kind is Kind.PARTITION:
         return f"{info.name} is a partition itself", "name the table that it belongs to"

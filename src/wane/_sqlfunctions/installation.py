@@ -70,7 +70,7 @@ class SqlSurface:
 
 def sql_surface(keeper: Keeper) -> SqlSurface:
     """Build everything that would be installed for the keeper's contract. Changes nothing."""
-    _require_postgres(keeper.store)
+    _require_functions(keeper.store)
     keeper.store.require_migrated()
     return _Offers(keeper).surface()
 
@@ -84,7 +84,7 @@ def install(keeper: Keeper) -> SqlSurface:
 
 def uninstall(store: Store) -> None:
     """Remove the functions."""
-    _require_postgres(store)
+    _require_functions(store)
     from wane._sqlfunctions.surface import uninstall_statements
 
     _run(store, uninstall_statements())
@@ -110,8 +110,8 @@ def _doubled(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def _require_postgres(store: Store) -> None:
-    if store.kind != "postgres":
+def _require_functions(store: Store) -> None:
+    if not store.has_functions:
         raise StoreError(
             "SQLite keeps no functions in the database",
             "register them on a connection: `wane.sqlite.register(connection)`",

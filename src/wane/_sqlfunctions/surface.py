@@ -28,7 +28,6 @@ from wane._sqlfunctions.plpgsql import PINNED, interval, plpgsql, table_of, wron
 from wane._sqlfunctions.pressure import REPLACED_FUNCTIONS, pressure_statements
 from wane._sqlfunctions.take import TakeFunction, take_function
 from wane._sqlfunctions.webhooks import (
-    AUDITS_VIEW,
     WEBHOOK_FUNCTIONS,
     Webhooks,
     audits_view,
@@ -36,6 +35,7 @@ from wane._sqlfunctions.webhooks import (
     webhook_functions,
 )
 from wane.observe._sql_installed import STAMP
+from wane.webhooks._model import AUDITS_VIEW
 
 
 @dataclass(frozen=True, slots=True)

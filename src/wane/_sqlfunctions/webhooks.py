@@ -12,6 +12,7 @@ from wane._db.postgres.plpgsql import literal
 from wane._rules.selection import BoundComparison, BoundCondition, BoundFollower, Selection
 from wane._sqlfunctions.plpgsql import interval, plpgsql, table_of, wrong
 from wane._sqlfunctions.take import QUEUE, TakeFunction
+from wane.webhooks._model import AUDITS_VIEW
 
 _STATUSES, _CUTOFF, _LIMIT, _QUEUE = "text", "double precision", "integer", "text"
 WEBHOOK_ARGUMENTS = {
@@ -33,7 +34,6 @@ WEBHOOK_ARGUMENTS = {
 }
 """The arguments of each function, in order. Cutoffs are unix seconds."""
 WEBHOOK_FUNCTIONS = tuple(WEBHOOK_ARGUMENTS)
-AUDITS_VIEW = "knocker_prune_audits"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ WHERE proname = 'contract_fingerprint' AND pronamespace = to_regnamespace('{OWN_
 
 def functions_fingerprint(store: Store, seconds: float) -> str | None:
     """Read the fingerprint of the contract that the database's functions were installed for; None if there are none."""
-    if store.kind != "postgres":
-        return None  # SQLite stores no functions in the database.
+    if not store.has_functions:
+        return None
     found = store.read(Statement(FINGERPRINT.replace("%", "%%"), {}), seconds)
     return str(found[0][0]) if found else None

@@ -13,6 +13,8 @@ from wane.errors import WrongArgument, WrongArgumentType
 PRUNE_EVENTS = "prune_events"
 PRUNE_ORPHAN_DELIVERIES = "prune_orphan_deliveries"
 KINDS = (PRUNE_EVENTS, PRUNE_ORPHAN_DELIVERIES)
+AUDITS_VIEW = "knocker_prune_audits"
+"""The view of their audit rows in the database, for statements in SQL."""
 
 SETTLED = ("handled", "ignored")
 """The statuses that are pruned by default."""

@@ -111,6 +111,10 @@ class PostgresStore(Store):
     """A PostgreSQL database."""
 
     kind = "postgres"
+    has_partitions = True
+    has_roles = True
+    has_functions = True
+    enforces_keys = True
     dialect = PostgresDialect()
     types = PostgresTypes()
     migration_list = f"SET search_path = {SEARCH_PATH};\nCREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};\n{_MIGRATION_TABLE}"

@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from wane._db.schema import PRESSURE_COLUMNS, PRESSURE_VIEW
-from wane._db.statement import text_literal
 from wane.errors import StoreError
 
 Connection = sqlite3.Connection
-
-AUDITS_VIEW = "knocker_prune_audits"
 
 
 def database_file(connection: Connection) -> Path:
@@ -53,36 +50,13 @@ def require_reading(connection: Connection) -> None:
     cursor.execute("RELEASE wane_probe")
 
 
-def add_audits_view(connection: Connection, counted: Mapping[str, str], events_kind: str, orphans_kind: str) -> None:
-    """Create the webhooks' audit rows as a view of this connection.
-
-    `counted` maps its columns to tables as the audit trail names them.
-    """
-    counts = []
-    for name, table in counted.items():
-        count = f"coalesce(json_extract(counts, {text_literal('$.' + _quoted(table))}), 0)"
-        always = name == "deliveries_pruned"
-        counts.append(
-            f"{count if always else f'CASE WHEN kind = {text_literal(events_kind)} THEN {count} END'} AS {name}"
-        )
-    connection.execute(f"DROP VIEW IF EXISTS temp.{AUDITS_VIEW}")
-    connection.execute(
-        f"CREATE TEMP VIEW {AUDITS_VIEW} AS SELECT id, kind, json_extract(inputs, '$.queue_name') AS queue_name,"
-        f" CAST(strftime('%s', executed_at) AS INTEGER) AS executed_at, {', '.join(counts)},"
-        " CASE WHEN json_type(inputs, '$.statuses') IS NULL"
-        " THEN json_object('older_than', json_extract(inputs, '$.older_than'), 'limit', json_extract(inputs, '$.limit'))"
-        " ELSE json_object('statuses', json_extract(inputs, '$.statuses'), 'older_than', json_extract(inputs, '$.older_than'),"
-        " 'limit', json_extract(inputs, '$.limit')) END AS summary_json"
-        f" FROM main.wane_audit WHERE kind IN ({text_literal(events_kind)}, {text_literal(orphans_kind)}) ORDER BY id DESC"
-    )
+def add_view(connection: Connection, name: str, query: str) -> None:
+    """Create a view on this connection: nothing is created in the database itself."""
+    connection.execute(f"DROP VIEW IF EXISTS temp.{name}")
+    connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
 
 
 def add_pressure_view(connection: Connection) -> None:
-    """Create the pressure view on this connection: nothing is created in the database itself."""
+    """Create the pressure view on this connection."""
     outputs = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in PRESSURE_COLUMNS)
-    connection.execute(f"DROP VIEW IF EXISTS temp.{PRESSURE_VIEW}")
-    connection.execute(f"CREATE TEMP VIEW {PRESSURE_VIEW} AS SELECT {outputs} FROM json_each(wane_pressure())")
-
-
-def _quoted(key: str) -> str:
-    return '"' + key + '"'
+    add_view(connection, PRESSURE_VIEW, f"SELECT {outputs} FROM json_each(wane_pressure())")

@@ -60,6 +60,7 @@ class SqliteStore(Store):
 
     kind = "sqlite"
     one_writer = True
+    folds_names = True
     dialect = SqliteDialect()
     types = SqliteTypes()
     migration_list = _MIGRATION_TABLE
