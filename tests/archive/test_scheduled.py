@@ -80,6 +80,54 @@ def test_workers_wait_until_a_sweep_is_worth_a_commit(database: Database, tmp_pa
         assert (moved.counts["event"], cold.cold()) == (50, list(range(1, 51)))
 
 
+RULES = """
+[table.event.rule.cold]
+when = ["done"]
+where = {{ amount = {{ ">=" = 5 }} }}
+keep = "90d"
+then = "archive"
+with = ["event_read.event_id"]
+unless = [{{ referenced_by = "event_guard.event_id" }}]
+least_rows = 20
+[table.event.rule.small]
+when = ["done"]
+where = {{ amount = {{ "<" = 5 }} }}
+keep = "90d"
+then = "archive"
+with = ["event_read.event_id"]
+unless = [{{ referenced_by = "event_guard.event_id" }}]
+least_rows = 1
+[table.event.rule.rest]
+when = ["failed"]
+keep = "90d"
+then = "archive"
+with = ["event_read.event_id"]
+unless = [{{ referenced_by = "event_guard.event_id" }}]
+longest_wait = "100d"
+"""
+
+
+def test_each_rule_waits_as_it_declares(database: Database, tmp_path: Path) -> None:
+    events(database, 30)
+    start, end = WAITING.index("[table.event.rule.cold]"), WAITING.index("[spark]")
+    database.execute("UPDATE event SET status = 'failed' WHERE id = 2")
+    with cold_keeper(database, tmp_path, WAITING[:start] + RULES + WAITING[end:]) as cold:
+        # Rows 20 to 30 are too few, 1 to 19 but 2 wait for none, and the failed one has waited for its 100 days.
+        found = {one.rule: (one.counts["event"], one.message) for one in work(cold)}
+        assert found["cold"] == (0, "waits until 20 rows are due, or one has been due for 200d")
+        assert (found["small"], found["rest"]) == ((18, ""), (1, ""))
+        assert cold.cold() == list(range(1, 20))
+        waits = {
+            one.rule: one.waits and (one.waits.least_rows, one.waits.longest_seconds)
+            for one in cold.keeper.plan().steps
+        }
+        assert waits == {"cold": (20, 200 * 86_400), "small": None, "rest": None}, "nothing is due under the others"
+        contract = cold.keeper.contract
+        assert [contract.archive_wait("event", rule).days for rule in ("cold", "small", "rest")] == [200, 0, 100]
+        insert_events(database, range(31, 41))
+        assert {one.rule: one.counts["event"] for one in work(cold)} == {"cold": 21, "small": 0, "rest": 0}
+
+
 def test_a_row_waits_for_others_no_longer_than_it_may(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:
     events(sqlite_database, 30)
     # The oldest row is 200 days old, and due after 90.

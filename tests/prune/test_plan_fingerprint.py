@@ -14,7 +14,7 @@ import pytest
 from covering import loaded
 from wane._contract.duration import FOREVER, Forever
 from wane._contract.fingerprint import fingerprint
-from wane._contract.model import Age, ArchiveTable, Contract, Excuse, Scheduler, Table, Unit
+from wane._contract.model import Age, ArchiveTable, Contract, Excuse, Rule, Scheduler, Table, Unit
 from wane._contract.settings import StoreSettings
 
 TEXT = """
@@ -108,6 +108,8 @@ PROSE = {
     (Contract, "space"),
     (Contract, "roles"),
     (Contract, "events"),
+    (Rule, "least_rows"),
+    (Rule, "longest_wait"),
     (ArchiveTable, "least_rows"),
     (ArchiveTable, "longest_wait"),
 }

@@ -48,7 +48,7 @@ class Archiver:
         """Set up archiving for a contract.
 
         `most_sweeps`: how many sweeps of one rule a run may begin; None for no limit. `wait`: whether a rule waits
-        until its table's `least_rows` are due. `unattended`: whether the fuse stops rules that would take a large share
+        until its `least_rows` are due. `unattended`: whether the fuse stops rules that would take a large share
         of their table.
         """
         self.context = context
@@ -107,8 +107,7 @@ class Archiver:
 
     def _waits(self, table: Table, rule: Rule, now: datetime) -> str:
         """Report that too few rows are due for a sweep, and none of them for too long; "" if one may begin."""
-        settings = next(one for one in self.context.contract.archive if one.table == table.name)
-        least, longest = settings.least_rows, settings.longest_wait
+        least, longest = self.context.contract.archive_batch(str(table.name), rule)
         if not self.wait or least == 1:
             return ""
         rows = self.bind(table, rule)

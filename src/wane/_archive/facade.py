@@ -113,7 +113,7 @@ class Archive:
     ) -> ArchiveRun:
         """Move what is due under every rule that archives, or under those named, if the flags allow it.
 
-        With `wait`, a rule moves nothing until its table's `least_rows` are due, or one has been due for
+        With `wait`, a rule moves nothing until its `least_rows` are due, or one has been due for
         `longest_wait`. Safe to repeat after any interruption.
         """
         from wane._archive.model import ArchiveRun

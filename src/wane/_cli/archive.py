@@ -66,7 +66,7 @@ def archive_run(
         bool | None,
         typer.Option(
             "--wait/--no-wait",
-            help="Leave a table's rows until its least_rows are due, or one has been due for longest_wait, as workers do."
+            help="Leave a rule's rows until its least_rows are due, or one has been due for longest_wait, as workers do."
             " The default with --fleet, unless rules are named.",
         ),
     ] = None,

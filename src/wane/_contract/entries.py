@@ -552,6 +552,11 @@ class LongerEntry(Entry):
         return Longer(self.column, self.unit, None if self.parent is None else self.parent.as_reference())
 
 
+LongestWait = Annotated[
+    timedelta, Between(timedelta(minutes=1), timedelta(days=365), 'rows wait for others: "1d" is usual')
+]
+
+
 class RuleEntry(Entry):
     """One promise about a table."""
 
@@ -582,6 +587,12 @@ class RuleEntry(Entry):
     )
     then: Then = Field(default=Prune(), description="What happens to a due row.")
     derived: Boolean = Field(default=False, description="Derived inventory: a cap may evict live rows.")
+    least_rows: Count | None = Field(
+        default=None, description="With `then = \"archive\"`: the rule's own `least_rows` instead of the table's."
+    )
+    longest_wait: LongestWait | None = Field(
+        default=None, description="With `then = \"archive\"`: the rule's own `longest_wait` instead of the table's."
+    )
     budget: Budget = Budget()
 
 
@@ -759,9 +770,9 @@ class ArchiveTableEntry(Entry):
         default=1,
         description="Workers and fleets begin a sweep when this number of rows is due, or one has been due for `longest_wait`.",
     )
-    longest_wait: Annotated[
-        timedelta, Between(timedelta(minutes=1), timedelta(days=365), 'rows wait for others: "1d" is usual')
-    ] = Field(default=timedelta(days=1), description="How long a due row waits for `least_rows`.")
+    longest_wait: LongestWait = Field(
+        default=timedelta(days=1), description="How long a due row waits for `least_rows`."
+    )
     transform: TransformEntry | None = Field(
         default=None, description="What happens to columns on the way to the archive: what leaves is what may be kept."
     )

@@ -324,6 +324,7 @@ class _Lint:
                 "both count from the same time: let the archive keep them longer",
             )
 
+        self._wait(table, rule, mistakes)
         for other in table.rules:
             if _forestalls(other, rule):
                 mistakes.error(
@@ -332,6 +333,22 @@ class _Lint:
                     f"these rows leave before rule {rule.name!r} archives them",
                     f"keep them longer than {rule.name!r} does, or remove this rule",
                 )
+
+    def _wait(self, table: Table, rule: Rule, mistakes: Mistakes) -> None:
+        """Check that rows wait for others where a rule that archives declares that they do."""
+        own = {"least_rows": rule.least_rows, "longest_wait": rule.longest_wait}
+        key = next((one for one, value in own.items() if value is not None), None)
+        if key is None:
+            return
+        if isinstance(rule.action, ToColdTier):
+            message, fix = "rows do not wait where they stay in the database", f"remove `{key}`"
+        elif any(one.table == table.name for one in self.contract.archive) and (
+            rule.longest_wait is not None and self.contract.archive_batch(str(table.name), rule)[0] == 1
+        ):
+            key, message, fix = "longest_wait", "`longest_wait` without `least_rows`: no row waits", "add `least_rows`"
+        else:
+            return
+        mistakes.error([*_path(table, rule), key], "wrong-pair", message, fix)
 
     def _guard_cycles(self) -> None:
         """Check that no guards form a cycle: two tables that each wait for the other's rows to leave wait forever."""

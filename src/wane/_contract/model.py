@@ -278,6 +278,9 @@ class Rule:
     spare: Spare | None = None
     unlinked: tuple[Reference, ...] = ()
     """References to a row that a trigger of the database removes before the row leaves."""
+    least_rows: int | None = None
+    longest_wait: timedelta | None = None
+    """Of a rule that archives: instead of those of its table (`ArchiveTable`)."""
 
     @property
     def active(self) -> bool:
@@ -595,14 +598,17 @@ class Contract(Settings):
 
     def archive_wait(self, table: str, rule: str) -> timedelta:
         """Return how long a due row of a rule waits for others at the most, because its archive's sweeps do."""
-        waits = (one.longest_wait for one in self.archive if one.least_rows > 1 and str(one.table) == table)
-        wait = next(waits, timedelta(0))
-        archives = wait and any(
-            str(one.name) == table and declared.name == rule and isinstance(declared.action, ToArchive)
-            for one in self.tables
-            for declared in one.rules
-        )
-        return wait if archives else timedelta(0)
+        for one in self.tables:
+            for declared in one.rules if str(one.name) == table else ():
+                if declared.name == rule and isinstance(declared.action, ToArchive):
+                    least, longest = self.archive_batch(table, declared)
+                    return longest if least > 1 else timedelta(0)
+        return timedelta(0)
+
+    def archive_batch(self, table: str, rule: Rule) -> tuple[int, timedelta]:
+        """Return how many due rows of a rule that archives begin a scheduled sweep, and for how long one waits."""
+        settings = next(one for one in self.archive if str(one.table) == table)
+        return rule.least_rows or settings.least_rows, rule.longest_wait or settings.longest_wait
 
     def followers(self) -> Iterator[tuple[Table, Rule, Follower]]:
         """Yield every follower of every rule, nested ones included."""

@@ -298,6 +298,8 @@ class _RuleReader:
             conditions=_conditions(self.entry.where),
             spare=self._spare(bound),
             unlinked=tuple(one.as_reference() for one in self.entry.unlinked),
+            least_rows=self.entry.least_rows,
+            longest_wait=self.entry.longest_wait,
         )
 
     def _error(self, key: str, code: str, message: str, fix: str = "") -> None:
@@ -501,6 +503,10 @@ class _RuleReader:
             self._check_archived_time(bound.time)
         if isinstance(bound, Cap) and not isinstance(then, Prune):
             self._error("then", "wrong-pair", "a cap prunes; it neither marks nor archives", "remove `then`")
+        for key in ("least_rows", "longest_wait") if not isinstance(then, ToArchive) else ():
+            if getattr(self.entry, key) is not None:
+                fix = f'add `then = "archive"`, or remove `{key}`'
+                self._error(key, "wrong-pair", "rows wait for others only before they are archived", fix)
 
     def _check_mark(self, state: State) -> None:
         if self.table.state is None:

@@ -237,7 +237,7 @@ def _timed(
             if archive is None
             else _archive_takes(contract, step, leaving, _costs(store, step, archive.costs, seconds))
         )
-        return replace(step, takes=takes, waits=_waits(contract, step))
+        return replace(step, takes=takes, waits=_waits(contract, step, rule))
     costs = learn_costs(sweeps := _costs(store, step, partial(_sweep_costs, store), seconds))
     if costs is None:
         spent = "rows" if leaving.rows > rule.budget.rows else ""
@@ -287,11 +287,11 @@ def _archive_takes(contract: Contract, step: Step, leaving: Count, sweeps: Seque
     return Takes(round(low, 3), round(high * _BESIDES, 3), exactness, len(sweeps))
 
 
-def _waits(contract: Contract, step: Step) -> ArchiveWait | None:
+def _waits(contract: Contract, step: Step, rule: Rule) -> ArchiveWait | None:
     """Return what workers wait for before they archive the rows, if fewer are due."""
-    [settings] = [one for one in contract.archive if str(one.table) == step.table]
-    few = step.due is not None and step.due.rows < settings.least_rows
-    return ArchiveWait(settings.least_rows, settings.longest_wait.total_seconds()) if few else None
+    least, longest = contract.archive_batch(step.table, rule)
+    few = step.due is not None and step.due.rows < least
+    return ArchiveWait(least, longest.total_seconds()) if few else None
 
 
 def _stop(step: Step, budget: Budget, spent: str, rows: int, leaving: int) -> BudgetStop | None:
