@@ -15,6 +15,7 @@ from archive.inline import InlineExecutor
 from servers import Database
 from wane._archive.query.condition import refused, spark_errors
 from wane._archive.spark import session as spark_session
+from wane._archive.spark.executor import SparkExecutor
 from wane._archive.spark.session import long_work, session, stopped_when_idle
 from wane._contract.settings import SparkSettings
 from wane.errors import SparkError
@@ -118,3 +119,15 @@ def test_a_fleet_is_long_work(database: Database, tmp_path: Path) -> None:
         found = fleet.fleet().each(lambda _: java_options(), doing="read")
     assert [one.result for one in found] == [LONG] * 3
     assert java_options() == SHORT
+
+
+@pytest.mark.on_spark
+def test_tasks_reuse_their_memory() -> None:
+    """Arrow's own allocator has it cleared for every batch."""
+
+    def allocator(_: int) -> str:
+        import pyarrow as pa
+
+        return str(pa.default_memory_pool().backend_name)
+
+    assert list(SparkExecutor(SparkSettings()).run(allocator, 1)) == ["system"]
