@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -68,3 +69,29 @@ def test_no_object_of_python_is_made_for_a_version() -> None:
     finally:
         sys.setprofile(None)
     assert most - began < rows // 100
+
+
+_TIMES = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999), timezones=st.just(UTC))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def month(at: date) -> str:
+    return f"{at.year:04}-{at.month:02}"
+
+
+@given(times=st.lists(_TIMES, min_size=1, max_size=30))
+@example(times=[datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime(1970, 1, 1, tzinfo=UTC)])
+@example(times=[datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC)])
+def test_months_are_those_of_the_times(times: list[datetime]) -> None:
+    expected = [month(one) for one in times]
+    micros = [(one - _EPOCH) // timedelta(microseconds=1) for one in times]
+    for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
+        assert assembly.months(pa.array(micros, pa.int64()).cast(kind), None).to_pylist() == expected
+    days = pa.array([one.date() for one in times], pa.date32())
+    assert assembly.months(days, None).to_pylist() == expected
+    texts = pa.array([one.date().isoformat() for one in times])
+    assert assembly.months(texts, None).to_pylist() == expected
+    later = [one for one in times if one >= _EPOCH]
+    if later:
+        seconds = pa.array([(one - _EPOCH) // timedelta(seconds=1) for one in later], pa.int64())
+        assert assembly.months(seconds, 1).to_pylist() == [month(one) for one in later]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from archive.cold import Cold, cold_keeper, events
 from servers import SqliteDatabase
 from wane._archive.delta.comparison import groups
+from wane._archive.pipeline.extract import RangeFiles
 from wane._archive.rows import content
+from wane._archive.rows.types import MONTH
 from wane.errors import ArchiveError
 
 SHAPE = [["id", "long"], ["body", "string"], ["data", "binary"], ["amount", "double"]]
@@ -50,6 +56,56 @@ def test_what_was_written_is_compared_however_its_columns_are_divided() -> None:
         moved = pa.chunked_array([rows[name].slice(1), rows[name].slice(0, 1)])
         changed = divided.set_column(column, name, moved)
         assert content.content_digest(changed) != content.content_digest(divided), name
+
+
+@given(data=st.data(), rows=st.lists(st.tuples(st.binary(max_size=20), st.integers(0, 255)), min_size=1, max_size=30))
+def test_every_bit_that_was_written_is_compared(data: st.DataObject, rows: list[tuple[bytes, int]]) -> None:
+    """Also at any division into pieces, of any length."""
+    table = pa.table({"data": [one for one, _ in rows], "small": pa.array([one for _, one in rows], pa.uint8())})
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    pieces = [table.slice(one, two - one) for one, two in pairwise([0, *cuts, len(rows)])]
+    digest = content.content_digest(table)
+    assert content.content_digest(pa.concat_tables(pieces)) == digest
+    values = [bytearray(one) for one, _ in rows]
+    filled = [number for number, one in enumerate(values) if one]
+    if filled:
+        chosen = values[data.draw(st.sampled_from(filled))]
+        chosen[data.draw(st.integers(0, len(chosen) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        changed = table.set_column(0, "data", pa.array([bytes(one) for one in values], pa.binary()))
+        assert content.content_digest(changed) != digest
+
+
+def test_swapped_words_have_the_same_sum_and_another_checksum() -> None:
+    one, other = (pa.table({"id": pa.array(ids, pa.int64())}) for ids in ([1, 2, 3], [2, 1, 3]))
+    assert content.content_digest(one) != content.content_digest(other)
+
+
+def test_a_change_that_a_checksum_of_32_bits_misses_has_another_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zlib.crc32", lambda *_: 0)
+    one, other = (pa.table({"id": pa.array(ids, pa.int64())}) for ids in ([1, 2, 3], [1, 2, 4]))
+    assert content.content_digest(one) != content.content_digest(other)
+
+
+def test_a_dictionary_is_written_of_what_repeats(tmp_path: Path) -> None:
+    rows = 10_000
+    table = pa.table(
+        {
+            "id": pa.array(range(rows), pa.int64()),
+            "kind": [f"kind {number % 7}" for number in range(rows)],
+            "stream": [f"stream {number % 500}" for number in range(rows)],
+            "body": [f"body {number}" for number in range(rows)],
+            "nothing": pa.nulls(rows, pa.string()),
+            "paid": [number % 2 == 0 for number in range(rows)],
+            "price": pa.array([Decimal(number) for number in range(rows)], pa.decimal128(12, 2)),
+            MONTH: ["2026-01"] * rows,
+        }
+    )
+    files = RangeFiles(tmp_path, "rows.parquet", ())
+    files.write(table)
+    [file] = files.finish()
+    group = pq.read_metadata(tmp_path / file["path"]).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    assert {one.path_in_schema for one in columns if one.has_dictionary_page} == {"kind", "stream", "nothing"}
 
 
 def test_a_file_that_another_writer_rewrote_has_the_same_values(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from archive.inline import InlineExecutor
 from servers import Database
 from wane._archive.query.condition import refused, spark_errors
 from wane._archive.spark import session as spark_session
+from wane._archive.spark.executor import SparkExecutor
 from wane._archive.spark.session import long_work, session, stopped_when_idle
 from wane._contract.settings import SparkSettings
 from wane.errors import SparkError
@@ -162,3 +163,15 @@ def test_commands_in_which_java_reads_many_rows_are_long_work(
         assert options(lambda: archive.compact("event")) == SHORT
         assert options(lambda: archive.query("event")) == SHORT
     assert java_options() == SHORT
+
+
+@pytest.mark.on_spark
+def test_tasks_reuse_their_memory() -> None:
+    """Arrow's own allocator has it cleared for every batch."""
+
+    def allocator(_: int) -> str:
+        import pyarrow as pa
+
+        return str(pa.default_memory_pool().backend_name)
+
+    assert list(SparkExecutor(SparkSettings()).run(allocator, 1)) == ["system"]

@@ -34,8 +34,9 @@ GROUP_ROWS = 65_536
 GROUP_BYTES = 32 * 1024 * 1024
 """A row group is written when it reaches this number of rows or bytes, which a task holds in memory for each month it
 writes."""
-_UNIQUE = (KEY, VERSION)
-"""Columns of which nearly every value occurs once, so that a dictionary of them is made in vain."""
+_SAMPLE_ROWS = 2_000
+_UNIQUE = 0.95
+"""A column is written without a dictionary if more of its values differ, of a sample."""
 _FIX = (
     "an infinite or impossible timestamp, a NaN, or a value of another type than its column has: fix the row, hold it"
 )
@@ -231,17 +232,8 @@ class _File:
         self._answer: dict[str, Any] = {"path": path, "month": month, "rows": 0, "groups": []}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._sink = self._path.open("xb")
-        try:
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                schema,
-                compression="zstd",
-                use_dictionary=[name for name in schema.names if name not in _UNIQUE],
-                write_page_checksum=True,
-            )
-        except BaseException:
-            self._sink.close()
-            raise
+        self._schema = schema
+        self._writer: Any = None
         self._pending: list[pa.Table] = []
         self._rows = self._bytes = 0
 
@@ -254,6 +246,14 @@ class _File:
 
     def _flush(self) -> None:
         table = pa.concat_tables(self._pending)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression="zstd",
+                use_dictionary=_repeating(table),
+                write_page_checksum=True,
+            )
         self._answer["groups"].append(content.content_digest(table))
         self._answer["rows"] += len(table)
         self._writer.write_table(table, row_group_size=max(1, len(table)))
@@ -275,7 +275,14 @@ class _File:
     def close(self) -> None:
         """Close a file that was not finished. The reason is the error to report."""
         if not self._sink.closed:
-            with suppress(OSError, pa.ArrowException):
-                self._writer.close()
+            if self._writer is not None:
+                with suppress(OSError, pa.ArrowException):
+                    self._writer.close()
             with suppress(OSError):
                 self._sink.close()
+
+
+def _repeating(table: pa.Table) -> list[str]:
+    """Return the columns whose values occur more than once, of which a dictionary is made: by a sample of the rows."""
+    sample = table.take(pa.array(range(0, len(table), max(1, len(table) // _SAMPLE_ROWS))))
+    return [name for name in table.column_names if pc.count_distinct(sample[name]).as_py() <= _UNIQUE * len(sample)]

@@ -87,7 +87,7 @@ def _number_twice(numbers: Iterable[Any], share: _Share) -> str | None:
 def _keys(files: Sequence[FileJob]) -> Iterator[Any]:
     for file in files:
         with pq.ParquetFile(source(cold_path(file.path))) as opened:
-            for batch in opened.iter_batches(columns=[KEY]):
+            for batch in opened.iter_batches(columns=[KEY], use_threads=False):
                 yield batch.column(KEY)
 
 

@@ -146,7 +146,7 @@ def _read_back(job: ProofJob, file: FileJob) -> dict[str, Any]:
             if opened.num_row_groups != len(file.groups):
                 raise _damaged(file, "it has other groups of rows than were written")
             for group, written in enumerate(file.groups):
-                table = opened.read_row_group(group)
+                table = opened.read_row_group(group, use_threads=False)  # Tasks use all processors already.
                 if content.content_digest(table) != written:
                     raise _damaged(file, "it does not hold what was written")
                 if file.projected:

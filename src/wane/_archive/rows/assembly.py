@@ -72,7 +72,8 @@ def _months(times: Any, per_second: int | None) -> Any:
     if per_second is not None:
         times = pc.divide(pc.cast(times, pa.int64()), per_second)
         times = pc.cast(times, pa.timestamp("s"))
-    return pc.strftime(times, format="%Y-%m")
+    days = whole(pc.cast(times, pa.date32(), safe=False)).dictionary_encode()  # Few, and writing texts is slow.
+    return pc.strftime(days.dictionary, format="%Y-%m").take(days.indices)
 
 
 def can_be_stored(table: Any, shape: Shape, keys: Sequence[str]) -> bool:
