@@ -140,9 +140,9 @@ def test_a_sweep_that_was_killed_at_any_step_is_finished_in_a_bucket(
         assert len(cold.cold()) == 20
 
 
-def kill_in(cold: Cold, step: str) -> None:
+def kill_in(cold: Cold, *step: str) -> None:
     tests = Path(__file__).parent.parent
-    command = [sys.executable, "-m", "archive.killed_writer", str(cold.folder), step]
+    command = [sys.executable, "-m", "archive.killed_writer", str(cold.folder), *step]
     killed = subprocess.run(command, cwd=tests, env={**os.environ, "PYTHONPATH": str(tests)}, check=False)
     assert killed.returncode == -signal.SIGKILL
 
@@ -155,7 +155,10 @@ def end_leases(cold: Cold) -> None:
 
 @pytest.mark.crash
 @pytest.mark.sampled
-@pytest.mark.parametrize("step", ["expire begin", "expire replace", "expire replaced", "expire end"])
+@pytest.mark.parametrize(
+    "step",
+    ["expire begin", "expire written", "expire end", "expire replace", "expire replaced", "expire recorded"],
+)
 def test_an_expiry_that_was_killed_at_any_step_is_finished_in_a_bucket(
     database: Database, tmp_path: Path, server: ObjectServer, url: str, step: str
 ) -> None:
@@ -177,7 +180,11 @@ def test_an_expiry_that_was_killed_at_any_step_is_finished_in_a_bucket(
 @pytest.mark.crash
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    "step", ["restore plan", "restore insert", "restore progress", "restore remove", "restore removed"]
+    "step",
+    [
+        *("restore stage", "restore plan", "restore insert", "restore progress", "restore remove"),
+        *("restore removed", "restore report"),
+    ],
 )
 def test_a_restore_that_was_killed_at_any_step_is_finished_in_a_bucket(
     database: Database, tmp_path: Path, server: ObjectServer, url: str, step: str
