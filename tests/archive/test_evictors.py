@@ -345,7 +345,7 @@ def test_a_pace_with_pauses_has_one_evictor(
 
 
 @pytest.mark.parametrize("evictors", [1, 2, 4, 8])
-@pytest.mark.parametrize("pace", [Pace(), Pace().when_idle, Pace(duty=0.5)], ids=["default", "idle", "half"])
+@pytest.mark.parametrize("pace", [Pace(), Pace().when_idle(), Pace(duty=0.5)], ids=["default", "idle", "half"])
 def test_evictors_that_shared_a_duty_would_take_no_more_rows_than_one(pace: Pace, evictors: int) -> None:
     """Why a pace with pauses has one: a duty is used up by one connection, whichever part of it others would have."""
     seconds, rows = pace.target_seconds, pace.first_batch
