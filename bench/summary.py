@@ -118,6 +118,8 @@ def lines() -> Iterator[Line]:
     yield Line("the same, longest transaction", "peers", ("procrastinate", longest), "≤ 0.05")
     yield Line("`wane --help` / python, CPU", "start", ("ratios", "help"), "≤ 14")
     yield Line("`wane plan` / python, CPU", "start", ("ratios", "plan"), "≤ 26.7")
+    yield Line("`wane --help` / python, by the clock", "start", ("clock_ratios", "help"), "")
+    yield Line("`wane plan` / python, by the clock", "start", ("clock_ratios", "plan"), "")
 
 
 QUEUE_GOALS = {

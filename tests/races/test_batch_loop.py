@@ -6,6 +6,7 @@ The loop rolls back a batch that it did not expect; the same batch is then taken
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +14,22 @@ from typing import Any
 
 import pytest
 
-from races.racing import CAPPED, FOLLOWED, GUARDED, JOBS, OLD, audited, create, enabled_keeper, fill, ids, ms, sweeper
+from races.racing import (
+    CAPPED,
+    FOLLOWED,
+    GUARDED,
+    JOBS,
+    OLD,
+    PATIENCE_SECONDS,
+    Background,
+    audited,
+    create,
+    enabled_keeper,
+    fill,
+    ids,
+    ms,
+    sweeper,
+)
 from servers import SqliteDatabase
 from wane._db.sqlite.store import SqliteStore
 from wane._keeper import Keeper
@@ -165,6 +181,52 @@ def test_a_held_row_stays_and_the_others_leave(sqlite_database: SqliteDatabase, 
     ):
         swept = swept_beside(keeper, lambda: operator.hold("jobs", {"id": 60}, reason="a test"))
         assert (swept.outcome, ids(sqlite_database), audited(keeper)) == (Outcome.DONE, [60], ROWS - 1)
+
+
+HELD = {"a row": ({"id": 60}, [60]), "the table": (None, LEFT)}
+
+
+@pytest.mark.parametrize("contract", [JOBS, GUARDED, FOLLOWED], ids=["plain", "guarded", "followed"])
+@pytest.mark.parametrize("held", HELD)
+def test_a_batch_of_the_loop_waits_for_the_hold_that_is_being_placed(
+    sqlite_database: SqliteDatabase, tmp_path: Path, looped: list[int], contract: str, held: str
+) -> None:
+    """The hold is committed only after the batch tried a third time to get the write lock."""
+    key, stay = HELD[held]
+    create(sqlite_database, "REFERENCES jobs")
+    fill(sqlite_database, ROWS)
+    if contract is JOBS:
+        sqlite_database.execute("DROP TABLE notes")
+    placed, begun, waiting = threading.Event(), 0, threading.Event()
+    with (
+        enabled_keeper(sqlite_database, tmp_path, contract) as keeper,
+        enabled_keeper(sqlite_database, tmp_path, contract) as operator,
+    ):
+
+        def commit(text: str) -> None:
+            if text == "COMMIT" and not placed.is_set():
+                placed.set()
+                assert waiting.wait(PATIENCE_SECONDS)
+
+        def trace(text: str) -> None:
+            nonlocal begun
+            begun += text == "BEGIN IMMEDIATE"
+            if begun == BEFORE + 1 and not holding:
+                holding.append(Background(lambda: operator.hold("jobs", key, reason="a test")))
+                assert placed.wait(PATIENCE_SECONDS)
+            if begun > BEFORE + 3:
+                waiting.set()
+
+        holding: list[Background[object]] = []
+        assert isinstance(keeper.store, SqliteStore)
+        assert isinstance(operator.store, SqliteStore)
+        operator.store._connection.set_trace_callback(commit)
+        keeper.store._connection.set_trace_callback(trace)
+        swept = sweeper(keeper, pace=SMALL).sweep().rules[0]
+        [hold] = holding
+        hold.result()
+        assert 0 < looped[0] < BEFORE, "it was the loop that did not get the lock"
+        assert (swept.outcome, ids(sqlite_database), audited(keeper)) == (Outcome.DONE, stay, ROWS - len(stay))
 
 
 LOSSES = {

@@ -116,7 +116,7 @@ class SweepSettings(Section):
     )
     duty: Share = setting(
         0.1,
-        "The share of time spent working while others use the database; the rest is pauses. Eight times that while no one else does; a fortieth of it on SQLite while others write.",
+        "The share of time spent working while others use the database; the rest is pauses. Nine times that while no one else does; on SQLite eight times, and a fortieth of it while others write.",
     )
     fuse: Share = setting(0.9, "The largest share of a table that an unattended sweep of one rule may take.")
     first_fuse: Share = setting(

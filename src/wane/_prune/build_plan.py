@@ -247,7 +247,9 @@ def _timed(
     beside = pace.after_quiet(0.0, one_writer=store.one_writer) if pace.pauses else pace
     foreseen = [
         foresee(how, one, leaving.rows, rule.budget, besides)
-        for how, one, besides in zip((pace.when_idle, beside), costs, (1.0, _BESIDES), strict=True)
+        for how, one, besides in zip(
+            (pace.when_idle(one_writer=store.one_writer), beside), costs, (1.0, _BESIDES), strict=True
+        )
     ]
     low, high = sorted(foreseen, key=lambda one: one.seconds)
     # A budget ends a sweep whatever it finds beyond.

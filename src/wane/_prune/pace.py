@@ -22,8 +22,11 @@ _MOST_FORESEEN = 10_000
 _LEAST_APART = 0.01
 """Sweeps whose batches are more alike in size than this do not separate fixed costs from costs per row."""
 
-_NO_OTHER_USERS = 8
+_NO_OTHER_USERS = 9
 """How many times the duty a sweep works while no one else uses the database."""
+_NO_OTHER_WRITERS = 8
+"""The same where one connection writes at a time: an application that writes rarely tries until it meets a pause, and
+waits longer between its tries each time."""
 _QUIET_SECONDS = 0.5
 """No other user is assumed if nothing was seen for this long."""
 _BESIDE_WRITERS = 40
@@ -67,10 +70,9 @@ class Pace:
         """Return whether there is a pause after a batch."""
         return self.duty < 1
 
-    @property
-    def when_idle(self) -> Pace:
+    def when_idle(self, *, one_writer: bool = False) -> Pace:
         """Return the pace while no one else uses the database."""
-        return self.after_quiet(_QUIET_SECONDS)
+        return self.after_quiet(_QUIET_SECONDS, one_writer=one_writer)
 
     def after_quiet(self, seconds: float, *, one_writer: bool = False) -> Pace:
         """Return the pace when no one else has used the database for some seconds.
@@ -80,7 +82,8 @@ class Pace:
         """
         share = min(seconds / _QUIET_SECONDS, 1.0)
         beside = self.duty / self.connections / (_BESIDE_WRITERS if one_writer else 1)
-        return replace(self, duty=min(beside + (self.duty * _NO_OTHER_USERS - beside) * share, 1.0))
+        idle = self.duty * (_NO_OTHER_WRITERS if one_writer else _NO_OTHER_USERS)
+        return replace(self, duty=min(beside + (idle - beside) * share, 1.0))
 
     def pause_seconds(self, seconds: float) -> float:
         """Compute the pause after a batch that took `seconds`."""
