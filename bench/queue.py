@@ -46,8 +46,8 @@ _ENOUGH_SECONDS = 60.0
 SHORT = 10_000
 """Fewer pending messages than this would run out within seconds, or grow as much by what is enqueued before."""
 FEW = 200
-"""As many operations are measured at a time on a short queue, which is then filled up again: so few that its length does
-not change much."""
+"""As many operations are measured at a time on a short queue, which is then filled up again: its length hardly
+changes."""
 SHORT_ROUNDS = 4
 """A short queue is measured in so many times more rounds."""
 _ends: list[Barrier] = []
