@@ -28,6 +28,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ SHORT_ROUNDS = 4
 """A short queue is measured in so many times more rounds."""
 _ends: list[Barrier] = []
 """Before and after the server's CPU time is read at the end of a measurement."""
+WARM_UP = 20
+"""Operations of each worker before a measurement."""
 PAYLOAD = {"flow_run": "0b6c1f0e-3a53-4d8e-9d5e-6a3c2c0f7a11", "reason": "crashed", "attempt": 1}
 
 
@@ -66,6 +69,17 @@ class System:
     enqueue: Callable[[str, Barrier, float], int]
     packages: tuple[str, ...] = ()
     """Whose versions a result names."""
+
+
+def warm_up(once: Callable[[], object]) -> None:
+    """Run what is measured until statements are prepared and caches filled."""
+    for _ in range(WARM_UP):
+        once()
+
+
+async def warm_up_async(once: Callable[[], Any]) -> None:
+    for _ in range(WARM_UP):
+        await once()
 
 
 def count_until(seconds: float, once: Callable[[], object]) -> int:
@@ -151,15 +165,20 @@ def wane_drain(where: str, barrier: Barrier, seconds: float) -> int:
         assert reservation is not None
         assert queue.ack(reservation.message_id, reservation.token).accepted
 
-    once()
+    warm_up(once)
     barrier.wait()
     return count_until(seconds, once)
 
 
 def wane_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
     queue = _wane(where)
+
+    def once() -> None:
+        queue.enqueue("sweep", data=PAYLOAD)
+
+    warm_up(once)
     barrier.wait()
-    return count_until(seconds, lambda: queue.enqueue("sweep", data=PAYLOAD))
+    return count_until(seconds, once)
 
 
 # The floor: two commits that each change one row by its key
@@ -196,6 +215,7 @@ def bare_drain(where: str, barrier: Barrier, seconds: float) -> int:
         for _ in range(2):
             connection.execute(text, [random.randrange(10_000)], **options)
 
+    warm_up(once)
     barrier.wait()
     return count_until(seconds, once)
 
@@ -243,7 +263,7 @@ def procrastinate_drain(where: str, barrier: Barrier, seconds: float) -> int:
                 assert job is not None
                 await manager.finish_job(job, Status.SUCCEEDED, delete_job=False)
 
-            await once()
+            await warm_up_async(once)
             await asyncio.to_thread(barrier.wait)
             return await count_until_async(seconds, once)
 
@@ -255,8 +275,10 @@ def procrastinate_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
         app = _procrastinate(where)
         async with app.open_async():
             task = app.configure_task("sweep", queue=POOL)
+            once = partial(task.defer_async, **PAYLOAD)
+            await warm_up_async(once)
             await asyncio.to_thread(barrier.wait)
-            return await count_until_async(seconds, lambda: task.defer_async(**PAYLOAD))
+            return await count_until_async(seconds, once)
 
     return asyncio.run(work())
 
@@ -308,7 +330,7 @@ def pgqueuer_drain(where: str, barrier: Barrier, seconds: float) -> int:
             [job] = await queries.dequeue(1, entrypoints, manager, None, timedelta(seconds=30))  # type: ignore[arg-type]
             await queries.log_jobs([(job, "successful", None)])
 
-        await once()
+        await warm_up_async(once)
         await asyncio.to_thread(barrier.wait)
         return await count_until_async(seconds, once)
 
@@ -322,9 +344,10 @@ def pgqueuer_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
         from pgqueuer.queries import Queries
 
         queries = Queries(AsyncpgDriver(await asyncpg.connect(where)))
-        payload = json.dumps(PAYLOAD).encode()
+        once = partial(queries.enqueue, "sweep", json.dumps(PAYLOAD).encode())
+        await warm_up_async(once)
         await asyncio.to_thread(barrier.wait)
-        return await count_until_async(seconds, lambda: queries.enqueue("sweep", payload))
+        return await count_until_async(seconds, once)
 
     return asyncio.run(work())
 
@@ -357,7 +380,7 @@ def honker_drain(where: str, barrier: Barrier, seconds: float) -> int:
         [job] = queue.claim_batch(worker, 1)
         assert queue.ack(job.id, worker)
 
-    once()
+    warm_up(once)
     barrier.wait()
     return count_until(seconds, once)
 
@@ -370,6 +393,7 @@ def honker_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
         with opened.db.transaction() as transaction:
             transaction.query("SELECT honker_enqueue(?, ?, NULL, NULL, 0, 3, NULL) AS id", [opened.queue.name, payload])
 
+    warm_up(once)
     barrier.wait()
     return count_until(seconds, once)
 
@@ -400,15 +424,20 @@ def honker_050_drain(where: str, barrier: Barrier, seconds: float) -> int:
         [job] = queue.claim_batch(worker, 1)
         assert job.ack()
 
-    once()
+    warm_up(once)
     barrier.wait()
     return count_until(seconds, once)
 
 
 def honker_050_enqueue(where: str, barrier: Barrier, seconds: float) -> int:
     queue = _honker_050(where)
+
+    def once() -> None:
+        queue.enqueue(PAYLOAD)
+
+    warm_up(once)
     barrier.wait()
-    return count_until(seconds, lambda: queue.enqueue(PAYLOAD))
+    return count_until(seconds, once)
 
 
 WANE = System("wane", wane_fill, wane_drain, wane_enqueue)
@@ -727,10 +756,8 @@ def _drain_all(where: str) -> None:
 
 def _restore_length(system: System, what: str, where: str, operations: int, workers: int) -> None:
     """Let a short queue have as many messages as before it was measured."""
-    if what == "enqueue":
-        rate(system.drain, where, 1, _ENOUGH_SECONDS, most=operations - 1)  # And one to begin with.
-    else:
-        rate(system.enqueue, where, 1, _ENOUGH_SECONDS, most=operations + workers)
+    restore = system.drain if what == "enqueue" else system.enqueue
+    rate(restore, where, 1, _ENOUGH_SECONDS, most=operations + (workers - 1) * WARM_UP)  # It warms up itself.
 
 
 def main() -> None:

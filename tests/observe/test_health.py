@@ -434,6 +434,10 @@ def test_rows_of_a_large_table_of_sqlite_are_those_of_the_last_snapshot_updated(
 def test_a_large_backlog_of_sqlite_is_estimated_from_rows_picked_at_random(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def due() -> Count | None:
+        [found] = [one.due for one in world.keeper.pressure() if one.table == "job"]
+        return found
+
     monkeypatch.setattr("wane.observe._row_counts._QUICK_ROWS", 1)
     monkeypatch.setattr("wane.observe._row_counts.PROBE_SECONDS", 5.0)
     many = f"SELECT n + 100, CASE WHEN n % 4 = 0 THEN 'queued' ELSE 'done' END, {ago(8)} FROM {numbers(20_000)}"
@@ -444,11 +448,17 @@ def test_a_large_backlog_of_sqlite_is_estimated_from_rows_picked_at_random(
         assert (job.due.exactness, abs(job.due.rows - 15_000) < 1_000) == (Exactness.ESTIMATE, True)
         assert job.rows is not None
         assert (job.rows.exactness, abs(job.rows.rows - 20_003) < 1_000) == (Exactness.ESTIMATE, True)
-        assert world.keeper.pressure()[0].due == world.keeper.pressure()[0].due, "the same rows are picked each time"
+        assert due() == due() == job.due, "the same rows are picked each time"
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "wane.observe._reading.count_in_slices", lambda *_: pytest.fail("they are known to be many")
+            )
+            assert due() == job.due
         # Of few, nothing could be said: they are counted.
         sqlite_database.execute("UPDATE job SET state = 'queued' WHERE id > 900 AND state = 'done'")
         monkeypatch.setattr("wane.observe._reading._COUNT_SECONDS", 60.0)
         assert world.table("job").pressure.due == Count(600)
+        assert due() == Count(600)
 
 
 def test_a_large_table_without_an_index_is_named(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

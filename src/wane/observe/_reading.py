@@ -55,6 +55,8 @@ class Memory:
         self._retry_seconds = retry_seconds
         self._read_at: dict[Key, float] = defaultdict(lambda: float("-inf"))
         self._failed_at: dict[Key, float] = defaultdict(lambda: float("-inf"))
+        self.many_rows: set[tuple[tuple[str, str], tuple[str, ...]]] = set()
+        """Tables, each with the rules that take rows, or none, of which so many were found that they were estimated."""
 
     def resting(self, key: Key) -> bool:
         """Check whether probes failed a short while ago."""
@@ -81,6 +83,7 @@ class Reading:
         self.most = contract.health.counted_rows
         """Rows are counted up to here."""
         self._memory = memory
+        self.many_rows = memory.many_rows
         self._end = memory.clock() + seconds
         self._count_seconds = _COUNT_SECONDS
         self.held = held_tables(store, self.left(PROBE_SECONDS))

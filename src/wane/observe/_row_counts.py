@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from wane._contract.names import TableName
 from wane._db.counting import Count, Exactness, rows_up_to
@@ -34,6 +34,15 @@ _LEAST_FOUND = 100
 """An estimate by so many of them is mostly less than ten percent off; by fewer it could be far off."""
 _MOST_ENTRIES = 5_000
 """A snapshot that more entries of the audit trail follow is not brought up to date."""
+_SURELY_MANY = 2
+"""An estimate of so many times as many rows as are counted before: there are that many."""
+
+
+@cache
+def _points() -> list[float]:
+    """Return a random point in each of as many ranges of length 1 as rows are picked."""
+    draw = random.Random(0).random
+    return [number + draw() for number in range(_PICKED)]
 
 
 class RowCounts:
@@ -78,13 +87,23 @@ class RowCounts:
         up_to: Callable[[int], Statement],
         numbers: tuple[int, int] | None,
     ) -> Count:
-        """Count rows if they are not many; else pick some at random; if that is no answer, count what the time
-        allows."""
+        """Count rows if they are not many; else pick some at random; if that is no answer, count what the time allows.
+
+        Where they were many at the last reading, they are counted only if the picked ones leave that open.
+        """
+        many = self._reading.many_rows
+        key = (table.info.qualified, tuple(one.rule.name for one in selections))
+        if numbers is not None and key in many:
+            sampled = self._sampled(table, selections, *numbers)
+            if sampled is not None and sampled.rows >= _SURELY_MANY * _QUICK_ROWS:
+                return sampled
+        many.discard(key)
         counted = self._reading.count_on(up_to, _QUICK_ROWS)
         if counted.exactness is Exactness.EXACT:
             return counted
         sampled = None if numbers is None else self._sampled(table, selections, *numbers)
         if sampled is not None:
+            many.add(key)
             return replace(sampled, rows=max(sampled.rows, counted.rows))
         return self._reading.count_on(up_to)
 
@@ -106,9 +125,9 @@ class RowCounts:
         groups = [*shared, table.selections] if table.overlapping and len(shared) == len(table.selections) else shared
         if selections and all(list(group) != list(selections) for group in groups):
             groups = [tuple(selections)]  # A cap per scope takes too long for others to wait for it.
-        count, draw = min(_PICKED, span), random.Random(0).random
+        count = min(_PICKED, span)
         # One in each of as many ranges: the same ones each time, so that the estimate changes only with the table.
-        numbers = [first + int((n + draw()) * span / count) for n in range(count)]
+        numbers = [first + int(point * span / count) for point in _points()[:count]]
         statement = queries_of(self._store).sample_due(table.info, groups, self._reading.now, numbers)
         found = attempt(lambda: self._store.read(statement, self._reading.left(PROBE_SECONDS)))
         for group, rows in zip([(), *groups], found[0] if found else [], strict=False):
