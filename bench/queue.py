@@ -689,7 +689,7 @@ def measure(
 
 
 def versions(store: str, peers: list[System]) -> dict[str, str]:
-    """The versions of Wane's driver, and of each peer that is measured."""
+    """Return the versions of Wane's driver, and of each peer that is measured."""
     own = (
         {"sqlite": sqlite3.sqlite_version} if store == "sqlite" else {"psycopg": importlib.metadata.version("psycopg")}
     )

@@ -233,10 +233,11 @@ class Ledger:
         rule: str | None = None,
         since: datetime | None = None,
         before: int | None = None,
+        sweeps_only: bool = False,
         without: Collection[str] = (),
         limit: int,
     ) -> list[AuditEntry]:
-        """Return audit entries, newest first, without those of some tables.
+        """Return audit entries, newest first; with `sweeps_only` without what was pruned by hand, and `without` tables.
 
         `before`: only those with a smaller number.
         """
@@ -252,6 +253,8 @@ class Ledger:
             conditions.append(f"executed_at >= {p.bind('since', self.dialect.encode_time(since))}")
         if before is not None:
             conditions.append(f"id < {p.bind('before', before)}")
+        if sweeps_only:
+            conditions.append("run_id IS NOT NULL")
         for number, name in enumerate(without):
             conditions.append(f"table_name <> {p.bind(f'without{number}', name)}")
         columns = ", ".join(("id", *_AUDIT_COLUMNS))

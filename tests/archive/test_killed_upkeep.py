@@ -39,7 +39,7 @@ def archiving(database: Database, folder: Path, server: ObjectServer | None) -> 
 
 
 def sound(cold: Cold) -> None:
-    """Every file of the archive is as its log states, and no job is left."""
+    """Check that every file of the archive is as its log states, and no job is left."""
     assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
     with cold.keeper.store.transaction() as transaction:
         assert Jobs(transaction).open() == []

@@ -293,8 +293,8 @@ def test_pauses_are_short_by_themselves_and_long_beside_an_application(
     assert len(shares) > 10
     # Now and then the server itself does something.
     middle = shares[len(shares) // 2]
-    alone, beside_others = (0.8, 0.0025) if database.store == "sqlite" else (0.9, 0.1)
-    assert middle == pytest.approx(alone if beside == "nobody" else beside_others)
+    undisturbed, beside_others = (0.8, 0.0025) if database.store == "sqlite" else (0.9, 0.1)
+    assert middle == pytest.approx(undisturbed if beside == "nobody" else beside_others)
 
 
 def test_readers_of_a_sqlite_file_do_not_count(sqlite_database: SqliteDatabase) -> None:
