@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from archive.object_server import ObjectServer
@@ -174,6 +175,16 @@ def insert_events(database: Database, ids: Sequence[int]) -> None:
 
 
 STAYING = [10_001, 10_002, 10_003]
+
+
+def damage(file: Path, column: str) -> None:
+    """Change one byte of a column's values."""
+    with pq.ParquetFile(file) as opened:
+        of = opened.metadata.row_group(0).column(opened.schema_arrow.names.index(column))
+        end = (of.dictionary_page_offset or of.data_page_offset) + of.total_compressed_size
+    content = bytearray(file.read_bytes())
+    content[end - 3] ^= 0x10
+    file.write_bytes(bytes(content))
 
 
 def conserve(cold: Cold, ever: dict[str, set[int]], *, done: bool) -> None:

@@ -30,7 +30,7 @@ from wane._ledger import Ledger
 from wane.events import ArchiveStep, BatchTaken, Event
 
 AT_ONCE = timedelta(microseconds=1)
-STALE = "UPDATE event SET body = 'changed' WHERE id % 5 = 0 AND id < 10000"
+STALE = "UPDATE {} SET body = 'changed' WHERE id / 5 * 5 = id AND id < 10000"
 """What the application does before a sweep evicts that is to have stale copies."""
 
 WORK: dict[str, Callable[[Keeper], object]] = {
@@ -120,7 +120,7 @@ def main(folder: Path, state: str, where: str = "") -> None:
         reached = event.state if isinstance(event, ArchiveStep) else "batch" if isinstance(event, BatchTaken) else ""
         if reached == "committed" and state.startswith("sweep "):
             with keeper.store.transaction() as transaction:
-                transaction.execute(STALE, {})
+                transaction.execute(STALE.format("main.event" if keeper.store.kind == "sqlite" else "public.event"), {})
         if reached == state:
             die()
 

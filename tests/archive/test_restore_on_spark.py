@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from archive.cold import STAYING, Cold, cold_keeper, conserve, events, insert_events
+from archive.cold import STAYING, Cold, cold_keeper, conserve, damage, events, insert_events
 from archive.test_restore import EVENT, READ, back, content, ever, trail
 from servers import Database, SqliteDatabase
 from wane._prune.pace import Pace
@@ -143,13 +143,3 @@ def test_a_value_that_was_changed_in_the_archive_does_not_come_back(
 
 def files(cold: Cold) -> list[Path]:
     return [Path(path) for path in DeltaTable(str(cold.folder / "cold" / "event")).file_uris()]
-
-
-def damage(file: Path, column: str) -> None:
-    """Change one byte of a column's values."""
-    with pq.ParquetFile(file) as opened:
-        of = opened.metadata.row_group(0).column(opened.schema_arrow.names.index(column))
-        end = (of.dictionary_page_offset or of.data_page_offset) + of.total_compressed_size
-    content = bytearray(file.read_bytes())
-    content[end - 3] ^= 0x10
-    file.write_bytes(bytes(content))

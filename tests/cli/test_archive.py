@@ -107,7 +107,7 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
         ("event_read", "archive", 0),
     }
     drawn = wane("archive", "survey", "event", "--months")
-    assert (drawn.code, "█" in drawn.out, "to 5 M" in drawn.out) == (0, True, True)
+    assert (drawn.code, "█" in drawn.out, "to 5M" in drawn.out) == (0, True, True)
     damaged = Path(DeltaTable(str(folder / "cold" / "event")).file_uris()[0])
     damaged.write_bytes(damaged.read_bytes()[:-1])
     broken = wane("archive", "verify", "event")

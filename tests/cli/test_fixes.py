@@ -98,8 +98,8 @@ def test_a_rule_that_archives_has_its_own_command(wane: Wane, sqlite_database: S
     wane("enable")
     at = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-2 hours')"
     for name, rule in (("job", "cold"), ("job list", "old")):
-        columns = "executed_at, kind, table_name, rule, actor, inputs, counts, row_count, batches, seconds"
-        values = f"{at}, 'prune', '{name}', '{rule}', 'me', '{{}}', '{{}}', 5, 1, 0.1"
+        columns = "executed_at, kind, table_name, rule, run_id, actor, inputs, counts, row_count, batches, seconds"
+        values = f"{at}, 'prune', '{name}', '{rule}', 'r1', 'me', '{{}}', '{{}}', 5, 1, 0.1"
         sqlite_database.execute(f"INSERT INTO wane_audit ({columns}) VALUES ({values})")
     fixes = {one["table"]: one["fix"] for one in wane("health", "--json").json["findings"] if one["code"] == "overdue"}
     assert "sweep now: `wane archive run job.cold`" in fixes["job"]

@@ -12,6 +12,7 @@ import pytest
 from covering import numbers
 from prune.keeping import AT, DAY, Keeping, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
 from servers import Database, SqliteDatabase
+from wane._contract.fingerprint import rule_fingerprint
 from wane._contract.model import Age, Cap, Expiry, Mark, Rule, Table, Time, Unit
 from wane._contract.settings import Budget
 from wane._prune.pace import FAST, BatchCosts, Pace
@@ -212,7 +213,8 @@ def test_the_trail_has_one_row_per_rule_that_is_the_sum_of_its_batches(database:
     assert entry.batches == len(reported) == sweep.rules[0].batches
     assert (entry.kind, entry.table, entry.rule, entry.run) == ("prune", "job", "old", sweep.run)
     assert entry.actor == "tester"
-    assert entry.inputs == {"rule": "old", "budget": 100_000, "sweep": True}
+    promise = rule_fingerprint(declared.rules[0])
+    assert entry.inputs == {"rule": "old", "budget": 100_000, "sweep": True, "promise": promise}
     assert entry.cutoff is not None
     assert timedelta(0) <= entry.executed_at - entry.cutoff - timedelta(days=7) < timedelta(minutes=1)
     assert database.query(
