@@ -170,7 +170,8 @@ def test_an_index_that_was_left_half_built_is_rebuilt(postgres_database: Postgre
         half = "SELECT count(*) FROM pg_index WHERE NOT indisvalid AND indexrelid = to_regclass('event_p_key')"
         await_true(lambda: postgres_database.query(half) == [(1,)], "the index is being built")
         postgres_database.query(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CREATE UNIQUE INDEX CONCURRENTLY%'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE query LIKE 'CREATE UNIQUE INDEX CONCURRENTLY%' AND datname = current_database()"
         )
         with pytest.raises(StoreError):
             building.result()

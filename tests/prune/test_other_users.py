@@ -234,6 +234,9 @@ def test_a_session_that_works_is_seen_at_once(postgres_database: PostgresDatabas
     store = open_store(resolve_url(postgres_database.url))
     with store, psycopg.connect(postgres_database.url, autocommit=True) as other:
         working = Background(lambda: other.execute("SELECT pg_sleep(60)"))
+        sleeping = "datname = current_database() AND state = 'active' AND query = 'SELECT pg_sleep(60)'"
+        seen = f"SELECT count(*) FROM pg_stat_activity WHERE {sleeping}"
+        await_true(lambda: postgres_database.query(seen) == [(1,)], "it works")
         await_true(lambda: activity_of(store).quiet_seconds() == 0.0, "it is seen")
         other.cancel()
         with pytest.raises(psycopg.errors.QueryCanceled):

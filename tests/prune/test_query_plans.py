@@ -176,7 +176,8 @@ def test_the_last_batch_does_not_walk_beyond_what_is_due(database: Database) -> 
 def test_rows_in_front_whose_time_means_nothing_are_not_walked(database: Database) -> None:
     with large(database, table("job", rule("old", OLD, when=["done"]))) as opened:
         database.execute("UPDATE job SET at_ms = 0 WHERE id < 16000")
-        database.execute("ANALYZE")
+        # Their old versions are gone, or a bitmap of the index would count them as read.
+        database.execute("VACUUM ANALYZE job" if database.store == "postgres" else "ANALYZE")
         check_ranges(opened)
 
 
