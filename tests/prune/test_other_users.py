@@ -294,10 +294,10 @@ def test_pauses_are_short_by_themselves_and_long_beside_an_application(
         sweeper(keeper, listen, pace=pace, stop=Stop()).sweep()
     shares = sorted(work / (work + wait) for work, wait in zip(worked[3:], waited[3:], strict=False))
     assert len(shares) > 10
-    # Now and then the server itself does something.
-    middle = shares[len(shares) // 2]
+    # On PostgreSQL other databases of the server count too.
+    share = shares[-1 if database.store == "postgres" else len(shares) // 2]
     undisturbed, beside_others = (0.8, 0.0025) if database.store == "sqlite" else (0.9, 0.1)
-    assert middle == pytest.approx(undisturbed if beside == "nobody" else beside_others)
+    assert share == pytest.approx(undisturbed if beside == "nobody" else beside_others)
 
 
 def test_readers_of_a_sqlite_file_do_not_count(sqlite_database: SqliteDatabase) -> None:
