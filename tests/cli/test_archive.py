@@ -34,6 +34,8 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     off = wane("archive", "run", "--json")
     assert (off.code, off.json["rules"][0]["outcome"]) == (4, "off")
     wane("enable")
+    due = wane("archive", "run", "--dry-run")
+    assert due.err.splitlines()[-1] == "a dry run: 30 rows would be archived, nothing was changed"
     done = wane("archive", "run", "--fast")
     assert done.code == 0, done.err
     assert "event.cold" in done.out
@@ -72,6 +74,7 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert (unsound.code, "the archive condition failed" in unsound.err) == (1, True)
     would = wane("archive", "restore", "event", "--where", "id <= 4", "--dry-run")
     assert (would.code, "would come back" in would.out) == (0, True)
+    assert would.err.splitlines()[-1] == "a dry run: 8 rows would come back, nothing was changed"
     back = wane("archive", "restore", "event", "--key", "id=1", "--key", "id=2", "--protect", "2d", "--fast", "--json")
     assert (back.code, back.json["restored"]) == (0, {"event": 2, "event_read": 3})
     assert len(wane("hold", "list", "--json").json) == 5
@@ -157,15 +160,30 @@ def test_from_expire_to_tidy(sqlite_database: SqliteDatabase, wane: Wane, folder
     assert held.code == 0, held.err
     shown = wane("archive", "expire", "--dry-run")
     assert "event_read" in shown.out
+    gone = sum(int(line.split()[2]) for line in shown.out.splitlines()[1:])
+    assert shown.err.splitlines()[-1] == f"a dry run: {gone} rows would be deleted for good, nothing was changed"
+    assert wane("archive", "expire", "--dry-run", "--json").json[0]["dry_run"] is True
     [done] = wane("archive", "expire", "--json").json
     assert (done["outcome"], sum(done["rows"]["event"].values())) == ("done", len(GOING) - 1)
     trail = wane("audit", "list", "--kind", "archive_expire", "--json").json
     assert sum(entry["counts"]["event"] for entry in trail) == len(GOING) - 1
     repeated = wane("archive", "expire")
     assert (repeated.code, "event" in repeated.out) == (0, False)
+    assert repeated.err.splitlines()[-1] == "0 rows were deleted for good"
     [rows, _] = wane("archive", "compact", "--json").json
     assert rows["outcome"] == "done"
-    assert "event_read" in wane("archive", "compact", "--dry-run", "--files", "50").out
+    none = wane("archive", "compact", "--dry-run", "--files", "50")
+    assert "event_read" in none.out
+    assert none.err.splitlines()[-1] == "a dry run: 0 files would be rewritten, nothing was changed"
+    assert wane("archive", "compact").err.splitlines()[-1] == "0 files were rewritten as 0"
+    untidied = wane("archive", "tidy", "--dry-run", "--older-than", "2h")
+    assert (
+        untidied.err.splitlines()[-1] == "a dry run: 0 files of 0 bytes would be removed from disk, nothing was changed"
+    )
+    assert (
+        wane("archive", "tidy", "--older-than", "2h").err.splitlines()[-1]
+        == "0 files of 0 bytes were removed from disk"
+    )
     [tidied, _] = wane("archive", "tidy", "--json", "--older-than", "2h").json
     assert (tidied["files"], tidied["waiting"] > 0) == (0, True)
     refused = wane("archive", "tidy", "--older-than", "1m")

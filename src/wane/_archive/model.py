@@ -214,6 +214,8 @@ class ExpiredTable:
     message: str = ""
     busy: bool = False
     """Another process writes to it."""
+    dry_run: bool = False
+    """Whether nothing was changed: these rows would go."""
 
     def add(self, table: str, month: str, rows: int) -> None:
         if rows:
@@ -236,6 +238,8 @@ class CompactedTable:
     into_bytes: int = 0
     message: str = ""
     busy: bool = False
+    dry_run: bool = False
+    """Whether nothing was changed: these files would be replaced, by a number that only doing it shows."""
 
     def add(self, files: Sequence[ColdFile], into: Sequence[NewFile]) -> None:
         self.files += len(files)
@@ -259,6 +263,8 @@ class TidiedTable:
     """Expiries (their audit entries) whose rows are in no file any more."""
     message: str = ""
     busy: bool = False
+    dry_run: bool = False
+    """Whether nothing was changed: these files would be removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ def _dry_run(call: Call, names: Sequence[str], fleet: Path | None) -> CommandRes
         return keeper.archive.due(*names)
 
     if fleet is not None:
-        return across(call, fleet, count, _DUE, doing="count", read_only=True)
+        return across(call, fleet, count, _DUE, doing="count", read_only=True, dry_run=True)
     due = count(call.open(read_only=True))
 
     def show() -> None:
@@ -145,6 +145,9 @@ def _dry_run(call: Call, names: Sequence[str], fleet: Path | None) -> CommandRes
         for one in due:
             if one.transform:
                 print_line(_on_the_way(one.table, one.transform))
+        total = _DUE.total(due)
+        unknown = f", and those of {many(total['uncounted'], 'rule')} uncounted" if total["uncounted"] else ""
+        print_line(f"a dry run: {many(total['rows_due'], 'row')} would be archived{unknown}, nothing was changed")
 
     return CommandResult({"rules": due}, show)
 

@@ -17,6 +17,7 @@ from wane._keeper import Keeper
 from wane._prune.sweep import Outcome
 
 T = TypeVar("T")
+_DRY = " (a dry run: nothing was changed)"
 _MOST_SHOWN = 50
 """The most members that a table for people lists; --json has all of them."""
 
@@ -36,7 +37,14 @@ class Listed:
 
 
 def across(
-    call: Call, fleet: Path, work: Callable[[Keeper], T], listed: Listed, *, doing: str, read_only: bool = False
+    call: Call,
+    fleet: Path,
+    work: Callable[[Keeper], T],
+    listed: Listed,
+    *,
+    doing: str,
+    read_only: bool = False,
+    dry_run: bool = False,
 ) -> CommandResult:
     """Do work for every member, and report each and the total. Exits 1 if a member failed, 4 if all were off."""
     results = call.fleet(fleet).each(work, doing=doing, read_only=read_only)
@@ -54,7 +62,7 @@ def across(
     off = counts["off"] > 0 and counts["off"] == len(members)
     return CommandResult(
         {"members": members, "total": counts},
-        lambda: _print(results, members, counts, listed),
+        lambda: _print(results, members, counts, listed, dry_run=dry_run),
         1 if failed else NOTHING_DONE if off else 0,
     )
 
@@ -87,7 +95,12 @@ def _member(one: MemberResult[Any], listed: Listed) -> dict[str, Any]:
 
 
 def _print(
-    results: Sequence[MemberResult[Any]], members: Sequence[dict[str, Any]], counts: dict[str, int], listed: Listed
+    results: Sequence[MemberResult[Any]],
+    members: Sequence[dict[str, Any]],
+    counts: dict[str, int],
+    listed: Listed,
+    *,
+    dry_run: bool,
 ) -> None:
     rows = [(one.member, *row) for one in results for row in ([] if one.result is None else listed.rows(one.result))]
     shown = table("member", *listed.heads, right=listed.right)
@@ -105,4 +118,4 @@ def _print(
         name: number for name, number in counts.items() if name not in ("members", "done", "failed", "off", "stopped")
     }
     words += [f"{number:,} {name.replace('_', ' ')}" for name, number in numbers.items()]
-    print_line(", ".join(words))
+    print_line(f"{', '.join(words)}{_DRY if dry_run else ''}")

@@ -73,7 +73,9 @@ def archive_expire(
         ),
     ] = False,
     dry_run: DryRunOption = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --erase-absent: do not ask for confirmation.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask for confirmation, which only --erase-absent asks for.")
+    ] = False,
     fleet: FleetOption = None,
 ) -> CommandResult:
     """Delete archived rows that are past their `keep` for good.
@@ -90,7 +92,7 @@ def archive_expire(
     if fleet is not None:
         if erase_absent and not (dry_run or yes):
             raise typer.BadParameter("with --fleet, agree with --yes", param_hint="--erase-absent")
-        return across(call, fleet, expire, _EXPIRED, doing="expire")
+        return across(call, fleet, expire, _EXPIRED, doing="expire", dry_run=dry_run)
     keeper = call.open()
     if erase_absent and not dry_run:
         would = expire(keeper, dry_run=True)
@@ -106,6 +108,8 @@ def archive_expire(
                 print_line(f"[yellow]{escape(one.table)}: nothing went: {escape(one.held)}[/]")
             if one.more_absent:
                 print_line(f"[yellow]{escape(one.table)}:[/] {_MORE_ABSENT}")
+        rows = _EXPIRED.total(done)["rows"]
+        _print_total("deleted for good", many(rows, "row"), rows, dry_run=dry_run)
 
     return _result(done, show)
 
@@ -134,9 +138,16 @@ def archive_compact(
         )
 
     if fleet is not None:
-        return across(call, fleet, compact, _COMPACTED, doing="compact")
+        return across(call, fleet, compact, _COMPACTED, doing="compact", dry_run=dry_run)
     done = compact(call.open())
-    return _result(done, lambda: _print_tables(done, _COMPACTED.heads, _COMPACTED.rows(done)))
+
+    def show() -> None:
+        _print_tables(done, _COMPACTED.heads, _COMPACTED.rows(done))
+        total = _COMPACTED.total(done)
+        verb = "rewritten" if dry_run else f"rewritten as {total['into']:,}"
+        _print_total(verb, many(total["files"], "file"), total["files"], dry_run=dry_run)
+
+    return _result(done, show)
 
 
 @command(app, "tidy", LONG_WORK)
@@ -164,7 +175,7 @@ def archive_tidy(
         return keeper.archive.tidy(*(only or ()), older_than=age, dry_run=dry_run, stop=call.stop.event)
 
     if fleet is not None:
-        return across(call, fleet, tidy, _TIDIED, doing="tidy")
+        return across(call, fleet, tidy, _TIDIED, doing="tidy", dry_run=dry_run)
     done = tidy(call.open())
 
     def show() -> None:
@@ -173,6 +184,8 @@ def archive_tidy(
             if one.erased:
                 numbers = ", ".join(str(number) for number in one.erased)
                 print_line(escape(f"{one.table}: rows deleted by audit entries {numbers} are now erased from disk"))
+        files, size = (_TIDIED.total(done)[name] for name in ("files", "bytes"))
+        _print_total("removed from disk", f"{many(files, 'file')} of {many(size, 'byte')}", files, dry_run=dry_run)
 
     return _result(done, show)
 
@@ -204,7 +217,10 @@ _EXPIRED = Listed(
 _COMPACTED = Listed(
     ("table", "files", "into", "rows", "bytes"),
     ("files", "into", "rows", "bytes"),
-    lambda done: [(one.table, f"{one.files:,}", f"{one.into:,}", f"{one.rows:,}", f"{one.bytes:,}") for one in done],
+    lambda done: [
+        (one.table, f"{one.files:,}", "" if one.dry_run else f"{one.into:,}", f"{one.rows:,}", f"{one.bytes:,}")
+        for one in done
+    ],
     lambda done: {"files": sum(one.files for one in done), "into": sum(one.into for one in done)},
     _failures,
     _off,
@@ -233,3 +249,11 @@ def _print_tables(done: Maintained, heads: Sequence[str], rows: Iterable[Sequenc
             print_line(f"[{COLOURS.get(one.outcome, 'yellow')}]{escape(f'{one.table}: {one.message}')}[/]")
     if not done:
         print_line(NO_RULES)
+
+
+def _print_total(verb: str, what: str, count: int, *, dry_run: bool) -> None:
+    """Print the last line: what was done in all, or what a dry run found that would be."""
+    if dry_run:
+        print_line(f"a dry run: {what} would be {verb}, nothing was changed")
+    else:
+        print_line(f"{what} {'was' if count == 1 else 'were'} {verb}")

@@ -185,6 +185,8 @@ def print_restored(done: Restored, missing: int = 0) -> None:
         print_line(f"no sweep takes them before {time_text(done.protected_until)}")
     if done.into is not None and not done.dry_run:
         print_line(f"they are in [bold]{escape(done.into)}[/], and in the archive still")
+    if done.dry_run:
+        print_line(f"a dry run: {many(sum(done.restored.values()), 'row')} would come back, nothing was changed")
 
 
 def _sweep(text: str) -> int:

@@ -64,7 +64,7 @@ class Compaction:
 
         A failure is the outcome of this table and does not affect others.
         """
-        done = CompactedTable(name, Outcome.DONE)
+        done = CompactedTable(name, Outcome.DONE, dry_run=dry_run)
         with self.upkeep.context.reporting(done):
             sweeps = self.upkeep.sweeps()
             if dry_run:

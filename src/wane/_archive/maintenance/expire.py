@@ -59,7 +59,7 @@ class ArchiveExpiry:
         they do. A failure is the outcome of this table and does not affect others.
         """
         name = str(table.name)
-        done = ExpiredTable(name, Outcome.DONE, None)
+        done = ExpiredTable(name, Outcome.DONE, None, dry_run=dry_run)
         cutoff = None if absent_only else self.cutoff(table)
         done.cutoff = cutoff
         with self.upkeep.context.reporting(done):

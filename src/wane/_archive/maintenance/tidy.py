@@ -61,7 +61,7 @@ class Tidying:
 
         A failure is the outcome of this table and does not affect others.
         """
-        done = TidiedTable(name, Outcome.DONE)
+        done = TidiedTable(name, Outcome.DONE, dry_run=dry_run)
         age = max(older_than or self.upkeep.contract.upkeep.tidy_after, LEAST)
         with self.upkeep.context.reporting(done):
             sweeps = self.upkeep.sweeps()

@@ -128,7 +128,7 @@ class DatabaseTier(ArchiveWork):
 
         A failure is the outcome of this table and does not affect others.
         """
-        done = ExpiredTable(str(table.name), Outcome.DONE, self.cutoff(table))
+        done = ExpiredTable(str(table.name), Outcome.DONE, self.cutoff(table), dry_run=dry_run)
         try:
             if done.cutoff is not None:
                 self._expire(table, done.cutoff, done, dry_run=dry_run)
