@@ -14,7 +14,9 @@ from web.client import open_client
 def test_an_archived_row_names_its_file_and_how_to_restore_it(database: Database, tmp_path: Path) -> None:
     events(database, 3)
     with cold_keeper(database, tmp_path) as cold:
-        assert cold.keeper.why("event", 1).summary == "cold moves it to the archive with the next sweep"
+        assert cold.keeper.why("event", 1).summary == (
+            "cold moves it to the archive with the next sweep of a worker or `wane archive run`"
+        )
         cold.one()
         why = cold.keeper.why("event", 1)
         assert why.verdict is RowVerdict.GONE

@@ -34,6 +34,9 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     off = wane("archive", "run", "--json")
     assert (off.code, off.json["rules"][0]["outcome"]) == (4, "off")
     wane("enable")
+    assert "event.cold: `wane archive run` moves these rows, `wane sweep` does not\n" in wane("plan").err
+    why = wane("why", "event", "1").out
+    assert "cold moves it to the archive with the next sweep of a worker or `wane archive run`\n" in why
     due = wane("archive", "run", "--dry-run")
     assert due.err.splitlines()[-1] == "a dry run: 30 rows would be archived, nothing was changed"
     done = wane("archive", "run", "--fast")

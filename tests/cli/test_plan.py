@@ -24,7 +24,11 @@ def test_a_plan_shows_each_rule_and_what_leaves_with_it(wane: Wane, filled: Data
     assert "2026-01-02 00:00:00" in rule
     assert "2026-01-03 00:00:00" in rule
     assert follower.split() == ["with", "note", "2"]
-    assert done.err == "3 rows due under 1 rule, and 2 that leave with them\n"
+    assert done.err.splitlines() == [
+        "3 rows due under 1 rule, and 2 that leave with them",
+        "not swept: inbox.failed: the database does not have Wane's own tables yet; `wane migrate` creates them",
+        "not swept: inbox.failed: the master flag retention.enabled is off; `wane enable` turns it on",
+    ]
 
 
 def test_what_leaves_under_two_rules_is_a_bound(wane: Wane, filled: Database, folder: Path) -> None:
@@ -80,13 +84,44 @@ def test_a_plan_states_what_ends_a_sweep_and_what_raises_it(wane: Wane, filled: 
     assert 0 < takes["low_seconds"] <= takes["high_seconds"] <= 60
 
 
+def test_a_plan_names_what_stops_the_sweep(wane: Wane, filled: Database, folder: Path) -> None:
+    write_contract(folder, filled.url, CONTRACT + "\n[sweep]\nfuse_rows = 3\nfirst_fuse = 0.4\n")
+
+    def stopped(*words: str) -> list[str]:
+        found = wane(*(words or ("plan",))).err.splitlines()
+        return [line.removeprefix("not swept: inbox.failed: ") for line in found if "not swept" in line]
+
+    missing = "the database does not have Wane's own tables yet; `wane migrate` creates them"
+    off = "the master flag retention.enabled is off; `wane enable` turns it on"
+    fused = (
+        "4 of 6 rows are due (66.7%), and the first sweep of a rule may take 40% of a table unasked;"
+        " `wane approve inbox.failed` reviews and approves it"
+    )
+    assert stopped() == [missing, off, fused]
+    wane("migrate")
+    assert stopped() == stopped("sweep", "--dry-run") == [off, fused]
+    wane("enable")
+    wane("disable", "inbox")
+    assert [one["kind"] for one in wane("plan", "--json").json["obstacles"]] == ["flag", "fuse"]
+    assert stopped()[0] == "the flag retention.inbox.enabled is off; `wane enable inbox` turns it on"
+    wane("enable", "inbox")
+    assert stopped() == [fused]
+    assert wane("sweep").out.splitlines()[1].endswith("fused")
+    assert stopped("sweep", "--dry-run", "--approve", "inbox") == []
+    assert wane("approve", "inbox.failed", "--yes").code == 0
+    assert stopped() == []
+    assert wane("sweep").code == 0
+    assert wane("plan").err == "0 rows due under 1 rule\n"
+
+
 def test_a_bound_is_shown_as_one(wane: Wane, filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reads, "count", lambda *_, **__: Count(2, Exactness.AT_LEAST))
     done = wane("plan", "--at", AT)
     assert done.out.splitlines()[2].split()[:7] == ["inbox.failed", "prune", "≥", "2", "6", "≥", "33.3%"]
-    assert done.err == "≥ 2 rows due under 1 rule, and ≥ 2 that leave with them\n"
+    assert done.err.startswith("≥ 2 rows due under 1 rule, and ≥ 2 that leave with them\n")
+    assert "≥ 2 rows due, not counted in time, so the fuse may stop it; `wane approve inbox.failed` reviews" in done.err
     monkeypatch.setattr(reads, "count", lambda *_, **__: Count(1, Exactness.EXACT))
-    assert wane("plan", "--at", AT).err == "1 row due under 1 rule, and 1 that leaves with it\n"
+    assert wane("plan", "--at", AT).err.startswith("1 row due under 1 rule, and 1 that leaves with it\n")
 
 
 def test_planning_changes_nothing(wane: Wane, filled: Database) -> None:
@@ -115,7 +150,8 @@ def test_a_plan_can_be_saved_to_a_file(wane: Wane, filled: Database, folder: Pat
     done = wane("plan", "--at", AT, "--out", "plan.json", "--json")
     assert done.code == 0
     assert read_plan(folder / "plan.json").due == 3
-    assert {**json.loads((folder / "plan.json").read_text()), "partitions": []} == done.json
+    written = json.loads((folder / "plan.json").read_text())
+    assert {**written, "partitions": [], "obstacles": done.json["obstacles"]} == done.json
     assert "wrote plan.json" in wane("plan", "--at", AT, "--out", "plan.json").err
 
 

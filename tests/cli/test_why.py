@@ -55,6 +55,15 @@ def test_it_lists_every_condition_and_the_fix(shop: Wane) -> None:
     assert "fix: `wane enable` turns it on" in result.err
 
 
+def test_a_row_of_an_append_only_table_is_left_to_an_explicit_prune(shop: Wane, folder: Path) -> None:
+    contract = folder / "wane.toml"
+    contract.write_text(
+        contract.read_text().replace('[table.line]\nscheduler = "tick"', "[table.line]\nappend_only = true")
+    )
+    expected = "no sweep takes rows of this table, which is append-only: `wane prune line.old` does\n"
+    assert shop("why", "line", "sale=1", "number=2").err == expected
+
+
 def test_it_prints_one_document(shop: Wane) -> None:
     shop("enable")
     found = shop("why", "job", "1", "--json").json

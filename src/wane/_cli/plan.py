@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +24,7 @@ from wane._contract.model import Contract, describe_transform
 from wane._db.counting import READ_SECONDS, Count, Exactness, Figure, sum_counts
 from wane._findings import command_line
 from wane._formats import count_text, counted, seconds_text, share_text, time_text
+from wane._prune.obstacles import PlannedObstacle, obstacles_of
 from wane._prune.plan import Plan, Step
 
 if TYPE_CHECKING:
@@ -57,12 +58,12 @@ def plan(
 ) -> CommandResult:
     """Show what would leave now, rule by rule. Reads only, in bounded time."""
     contract = call.load()
-    made = build_plan(call, only, contract=contract, verbose=verbose, seconds=seconds, at=at)
+    made, obstacles = build_plan(call, only, contract=contract, verbose=verbose, seconds=seconds, at=at)
     if out is not None:
         made.write(out)
     planned = {step.table for step in made.steps}
     retired = [str(one.table) for one in contract.partitions if str(one.table) in planned]
-    result = plan_result(made, verbose=verbose, out=out, retired=retired)
+    result = plan_result(made, obstacles, verbose=verbose, out=out, retired=retired)
     if result.exit_code or not exit_code:
         return result
     unknown = any(step.due is None for step in made.steps)  # Unknown is not none.
@@ -78,21 +79,28 @@ def build_plan(
     verbose: bool = False,
     seconds: float = READ_SECONDS,
     at: str | None = None,
-) -> Plan:
-    """Plan what is due, and show how far the reads are on a terminal."""
+    approved: Collection[str] = (),
+) -> tuple[Plan, list[PlannedObstacle]]:
+    """Plan what is due, and find what stops sweeps of it; show how far the reads are on a terminal."""
     keeper = call.open(contract, read_only=True)
     with _progress() as progress:
-        return keeper.plan(
+        made = keeper.plan(
             *(only or ()),
             now=None if at is None else parse_time(at, keeper.store.now(), "--at"),
             seconds=seconds,
             explain=verbose,
             progress=progress,
         )
+    return made, obstacles_of(keeper.store, keeper.contract, made, approved=approved)
 
 
 def plan_result(
-    made: Plan, *, verbose: bool = False, out: Path | None = None, retired: Sequence[str] = ()
+    made: Plan,
+    obstacles: Sequence[PlannedObstacle],
+    *,
+    verbose: bool = False,
+    out: Path | None = None,
+    retired: Sequence[str] = (),
 ) -> CommandResult:
     """Return a plan as the result of a command, which fails if a rule could not be planned.
 
@@ -105,6 +113,7 @@ def plan_result(
 
     def show() -> None:
         print_plan(made, verbose=verbose)
+        _print_obstacles(made, obstacles)
         for one in partitions:
             print_line(
                 f"[dim]{escape(one['table'])}: rows leave with whole partitions too: `{escape(one['command'])}`[/]"
@@ -113,7 +122,21 @@ def plan_result(
             print_line(f"wrote [bold]{escape(str(out))}[/]")
 
     code = 1 if made.problems else 0 if made.steps else NOTHING_DONE
-    return CommandResult({**made.as_dict(), "partitions": partitions}, show, code)
+    return CommandResult({**made.as_dict(), "partitions": partitions, "obstacles": obstacles}, show, code)
+
+
+def _print_obstacles(made: Plan, obstacles: Sequence[PlannedObstacle]) -> None:
+    """Print what stops sweeps of what is due, each once, and which command moves what no sweep does."""
+    due = [step for step in made.steps if step.swept and step.due != Count(0)]
+    stopped: dict[tuple[str, str], list[str]] = {}
+    for one in obstacles:
+        stopped.setdefault((one.message, one.fix), []).append(f"{one.table}.{one.rule}")
+    for (message, fix), names in stopped.items():
+        which = "" if len(names) == len(due) > 1 else f"{', '.join(names)}: "
+        print_line(f"[yellow]not swept:[/] {escape(f'{which}{message}; {fix}')}")
+    archiving = [f"{step.table}.{step.rule}" for step in due if step.action == "archive"]
+    if archiving:
+        print_line(escape(f"{', '.join(archiving)}: `wane archive run` moves these rows, `wane sweep` does not"))
 
 
 @contextmanager

@@ -169,7 +169,7 @@ def sweep(
     off or no rule that is swept was chosen. Ctrl-C and SIGTERM stop between two batches.
     """
     if dry_run:
-        return plan_result(build_plan(call, only))
+        return plan_result(*build_plan(call, only, approved=approve or ()))
     contract = call.load()
     given = {"rows": rows, "seconds": seconds, "batches": batches}
     budget = {name: limit for name, limit in given.items() if limit is not None}

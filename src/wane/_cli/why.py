@@ -12,6 +12,7 @@ from wane._cli.audit import print_trail
 from wane._cli.harness import Call, CommandResult, command
 from wane._cli.output import console, print_line, table
 from wane._cli.values import parse_key
+from wane._findings import pasted
 from wane._formats import time_text
 from wane._rules.row_parts import MOST_COUNTED, RowCondition
 from wane._why.model import GoneRow, RowVerdict, WhyRow, WhyRule
@@ -59,7 +60,9 @@ def _print(found: WhyRow) -> None:
     if found.partition is not None:
         console().print(escape(found.partition.summary), soft_wrap=True)
     if found.scheduler is None:
-        print_line("no scheduler sweeps this table: `wane sweep` does")
+        if found.rules:  # Only append-only tables have rules and no scheduler.
+            prunes = ", ".join(pasted("prune", f"{found.table}.{rule.rule}") for rule in found.rules)
+            print_line(escape(f"no sweep takes rows of this table, which is append-only: {prunes} does"))
     elif found.next_sweep_at is not None:
         print_line(f"next window of {escape(found.scheduler)}: {time_text(found.next_sweep_at)}")
 

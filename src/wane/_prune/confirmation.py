@@ -39,7 +39,7 @@ def _large(pruner: Pruner, order: Order, limit: int) -> str:
         due = count_due(store, selection, order.older_than or store.now(), COUNT_SECONDS, most=limit)
         if due < settings.fuse_rows:
             return ""
-        allowed, _ = allowed_share(store, settings, selection)
+        allowed, _ = allowed_share(store, settings, str(name), order.rule)
         rows = count_some_rows(store, selection.table, math.ceil(due / allowed), COUNT_SECONDS)
     except TimedOut:
         return f"the rows of {name} that would leave could not be counted in {COUNT_SECONDS:g} seconds"

@@ -8,13 +8,14 @@ are counted, and a count that does not finish in time counts as too many.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import datetime
 
 from wane._contract.fingerprint import rule_fingerprint
+from wane._contract.model import Rule
 from wane._contract.settings import SweepSettings
 from wane._db import Store
 from wane._db.counting import count_some_rows
+from wane._frozen import frozen
 from wane._ledger import Ledger
 from wane._rules.reads import count_due, keys_due
 from wane._rules.selection import Selection
@@ -26,7 +27,7 @@ COUNT_SECONDS = 10.0
 """The time limit of each of the fuse's counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fuse:
     """The result of the check before a sweep."""
 
@@ -53,7 +54,7 @@ def probe(
         if found < settings.fuse_rows:
             return Fuse(nothing_due=not found, due=found)
         due = count_due(store, selection, now, seconds)
-        allowed, which = allowed_share(store, settings, selection)
+        allowed, which = allowed_share(store, settings, str(selection.name), selection.rule)
         # The share is small enough as soon as the table has this many rows; the others need not be counted.
         rows = count_some_rows(store, selection.table, math.ceil(due / allowed), seconds)
     except TimedOut:
@@ -67,13 +68,13 @@ def probe(
     return Fuse(share, due=due, rows=rows)
 
 
-def allowed_share(store: Store, settings: SweepSettings, selection: Selection) -> tuple[float, str]:
+def allowed_share(store: Store, settings: SweepSettings, table: str, rule: Rule) -> tuple[float, str]:
     """Return the share of its table that a rule may take unasked, and whose share that is, in words.
 
     A sweep that found nothing is no proof of a rule, and neither is what it took before it was changed.
     """
     own = Ledger(store.dialect, store.reader(PROBE_SECONDS))
-    last = own.last_sweep_inputs(str(selection.name), selection.rule.name)
-    if last.get("promise") == rule_fingerprint(selection.rule):
+    last = own.last_sweep_inputs(table, rule.name) if store.migrated else {}
+    if last.get("promise") == rule_fingerprint(rule):
         return settings.fuse, "a rule"
     return settings.first_fuse, "the first sweep of a changed rule" if last else "the first sweep of a rule"

@@ -12,7 +12,6 @@ from wane._contract.settings import SweepSettings
 from wane._db import Store
 from wane._findings import pasted
 from wane._ledger import Flag, Ledger
-from wane._prune.primitive import whoami
 
 
 def flag_name(table: TableName | str | None, settings: SweepSettings) -> str:
@@ -39,6 +38,8 @@ def set_gate(
     store: Store, table: TableName | str | None, settings: SweepSettings, *, enabled: bool, by: str | None = None
 ) -> str:
     """Turn the master flag, or a table's, on or off; return its name. A running sweep sees it at its next batch."""
+    from wane._prune.primitive import whoami  # A plan only reads gates, and need not import how rows are taken.
+
     store.require_migrated()
     name = flag_name(table, settings)
     with store.transaction() as transaction:

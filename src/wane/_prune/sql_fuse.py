@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from wane._db.statement import Dialect, Execute
+from wane._frozen import frozen
 
 _APPROVAL = ("plan", "contract", "planned_at", "plan_rows", "approved_at", "approved_by", "expires_at")
 _COLUMNS = ("table_name", "rule", "blown_at", "reason", *_APPROVAL)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Approval:
     """A plan of one rule that a user approved: unattended sweeps may take what it lists, whatever its share."""
 
@@ -31,7 +31,7 @@ class Approval:
     expires_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FuseState:
     """What is recorded about the fuse of one rule."""
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from wane._ledger import AuditEntry, Hold
 from wane._partition.model import QuarantinedRow, RowPartition
+from wane._prune.obstacles import Obstacle
 from wane._rules.row_parts import RowCondition
 
 
@@ -24,16 +25,6 @@ class RowVerdict(StrEnum):
     """No rule takes it as it is."""
     GONE = "gone"
     """The table has no such row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """What stops a rule from taking rows that are due, whatever the row."""
-
-    kind: str
-    """"flag", "fuse", "budget", "append_only", or the code of a finding."""
-    message: str
-    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)

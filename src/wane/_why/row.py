@@ -20,11 +20,12 @@ from wane._prune.binding import Bindings
 from wane._prune.build_plan import action_name
 from wane._prune.fuse import COUNT_SECONDS, PROBE_SECONDS
 from wane._prune.gates import closed_gate
+from wane._prune.obstacles import Obstacle, not_migrated
 from wane._prune.sql_fuse import FuseStates
 from wane._rules.row_parts import MOST_COUNTED, RowCondition, RowParts, count_ahead, read_row_parts
 from wane._rules.rows import cutoff
 from wane._rules.selection import Selection
-from wane._why.model import Obstacle, RowVerdict, WhyRule
+from wane._why.model import RowVerdict, WhyRule
 from wane.errors import BindError, TimedOut
 
 _DONE = {"prune": "deletes it", "archive": "moves it to the archive", "shelve": "moves it to the cold tier"}
@@ -71,7 +72,7 @@ class RowReader:
 
     def _obstacles(self, table: Table, rule: Rule, selection: Selection, parts: RowParts) -> Iterator[Obstacle]:
         if not self.store.migrated:
-            yield Obstacle("NotMigrated", "the database does not have Wane's own tables yet", pasted("migrate"))
+            yield not_migrated()
             return
         own = Ledger(self.store.dialect, self.store.reader(PROBE_SECONDS))
         closed = closed_gate(own.flags(), table.name, self.contract.sweep)
@@ -92,7 +93,10 @@ class RowReader:
         states = FuseStates(self.store.dialect, self.store.reader(PROBE_SECONDS))
         state = states.of(str(table.name), rule.name)
         if state is None or state.approved(fingerprint(self.contract), self.now) is None:
-            yield Obstacle("fuse", blown, f"review it: {pasted('approve', f'{table.name}.{rule.name}')}")
+            name = f"{table.name}.{rule.name}"
+            by_hand = f", or take it by hand: {pasted('archive', 'run', name)}"
+            fix = f"review it: {pasted('approve', name)}"
+            yield Obstacle("fuse", blown, fix + (by_hand if isinstance(rule.action, ToArchive) else ""))
 
     def _budget(self, table: Table, rule: Rule, selection: Selection, parts: RowParts) -> Iterator[Obstacle]:
         most = rule.budget.rows
@@ -139,7 +143,8 @@ def _summary(
 ) -> str:
     does = f"marks it {rule.action.state!r}" if isinstance(rule.action, Mark) else _DONE[action_name(rule)]
     if verdict is RowVerdict.DUE:
-        return f"{rule.name} {does} with the next sweep"
+        by = " of a worker or `wane archive run`" if isinstance(rule.action, ToArchive) else ""
+        return f"{rule.name} {does} with the next sweep{by}"
     if verdict is RowVerdict.BLOCKED:
         return f"{rule.name} would take it, but {obstacles[0].message}"
     if verdict is RowVerdict.WAITING:
