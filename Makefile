@@ -16,8 +16,8 @@ CATALOGUE := .venv-catalogue
 INSTALLED := $(basename $(notdir $(wildcard tests/catalogue/in_systems/*.txt tests/catalogue/in_systems/*.json)))
 SYSTEMS ?= $(INSTALLED) $(subst _,-,$(basename $(notdir $(wildcard tests/catalogue/schemas/[a-z]*.py))))
 PREFECT_FILES := tests/contrib/in_prefect/requirements.txt tests/contrib/in_prefect/constraints.txt
-# Tests wait for databases, disks and each other about half of their time: four workers keep two small cores busy. They are forks, so one
-# more costs no start.
+# Tests wait for databases, disks and each other about half of their time: four workers keep two small cores busy. They
+# are forks, so one more costs no start.
 WORKERS ?= 4
 # How many sweeps `make crash` kills, on each store.
 KILLS   ?= 200
@@ -36,7 +36,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prefect airflow catalogue deploy demo test check lint format docs bench crash soak cluster mutations clean
+.PHONY: help setup prefect airflow catalogue deploy demo test check lint format docs bench crash soak cluster \
+  mutations clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,7 +49,8 @@ $(STAMP): pyproject.toml constraints.txt .ci/install.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Wane needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
 	  echo "Name another one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || { echo "setting up $(VENV): about a minute the first time"; $(PYTHON) -m venv $(VENV); } || { \
+	@test -x $(BIN)/python || { \
+	  echo "setting up $(VENV): about a minute the first time"; $(PYTHON) -m venv $(VENV); } || { \
 	  rm -rf $(VENV); \
 	  echo "'$(PYTHON) -m venv' failed: on Debian and Ubuntu it needs the package python3-venv." >&2; exit 1; }
 	@echo "installing wane, its extras and the test tools into $(VENV)"
@@ -82,9 +84,11 @@ $(AIRFLOW_STAMP): tests/contrib/in_airflow/requirements.txt
 deploy: setup $(DOCS_STAMP) ## execute the steps of deploy/Dockerfile, and build the site of the documentation
 	@$(BIN)/pytest -m deploy --numprocesses 0 tests/deploy tests/docs
 
-catalogue: setup $(patsubst %,$(CATALOGUE)/%/.installed,$(filter $(INSTALLED),$(SYSTEMS))) ## compare the catalogue's contracts with the systems' own cleaners
+catalogue: $(patsubst %,$(CATALOGUE)/%/.installed,$(filter $(INSTALLED),$(SYSTEMS)))
+catalogue: setup ## compare the catalogue's contracts with the systems' own cleaners
 	@rm -f $(CATALOGUE)/proof.jsonl
-	@WANE_CATALOGUE_RECORD=$(CATALOGUE)/proof.jsonl $(BIN)/pytest -m "" --numprocesses 0 tests/catalogue/test_proof.py -k "$(subst $(eval ) , or ,$(strip $(SYSTEMS)))"
+	@WANE_CATALOGUE_RECORD=$(CATALOGUE)/proof.jsonl $(BIN)/pytest -m "" --numprocesses 0 tests/catalogue/test_proof.py \
+	  -k "$(subst $(eval ) , or ,$(strip $(SYSTEMS)))"
 	@$(BIN)/python docs/generate_catalogue.py $(CATALOGUE)/proof.jsonl
 
 $(CATALOGUE)/%/.installed: tests/catalogue/in_systems/%.txt
@@ -104,17 +108,18 @@ $(CATALOGUE)/%/.installed: tests/catalogue/in_systems/%.json
 demo: setup ## build a sample database and walk through the main job
 	@$(BIN)/wane demo
 
-# Lint runs beside the first tests. Its output appears at once when it fails, and not at all when it passes, so that the last line is
-# pytest's.
+# Lint runs beside the first tests. Its output appears at once when it fails, and not at all when it passes, so that the
+# last line is pytest's.
 test: setup ## lint, type-check and test against real databases
 	@output=$$(mktemp); trap 'rm -f "$$output"' EXIT; \
 	{ $(MAKE) --no-print-directory lint >"$$output" 2>&1 || { cat "$$output" >&2; exit 1; }; } & lint=$$!; \
 	code=0; $(BIN)/pytest --numprocesses $(WORKERS) --run-minutes $(MINUTES) \
 	  --durations=25 $(if $(ALL),--all) $(if $(BOTH),--both-servers) $(TESTS) || code=$$?; \
-	wait $$lint || { echo "lint failed: its output is above, or repeat it with make lint" >&2; test $$code != 0 || code=1; }; \
+	wait $$lint || { \
+	  echo "lint failed: its output is above, or repeat it with make lint" >&2; test $$code != 0 || code=1; }; \
 	exit $$code
 
-check: ## everything: all tests on both PostgreSQL servers, Prefect, Airflow, catalogue, deploy, crash, soak, cluster, mutations
+check: ## everything: all tests on both PostgreSQL servers, and all other commands that test
 	@$(MAKE) --no-print-directory test ALL=1 BOTH=1 MINUTES=600 WANE_EXAMPLES=1000
 	@$(MAKE) --no-print-directory prefect
 	@$(MAKE) --no-print-directory airflow
@@ -141,13 +146,15 @@ docs: setup $(DOCS_STAMP) ## rewrite the generated tables of the reference, and 
 
 bench: setup ## run all benchmarks, one at a time, and write their summary; QUICK=1, PEERS=DIR
 	@$(BIN)/python -m bench.start
-	@$(BIN)/python -m bench.prune --cpu $(if $(QUICK),--rows 200000 --idle-rows 400000 --rounds 1 --foreground-rows 1000000 --foreground-seconds 2 --foreground-rounds 1)
+	@$(BIN)/python -m bench.prune --cpu $(if $(QUICK),--rows 200000 --idle-rows 400000 --rounds 1 \
+	  --foreground-rows 1000000 --foreground-seconds 2 --foreground-rounds 1)
 	@$(BIN)/python -m bench.caps --cpu $(if $(QUICK),--rounds 1)
 	@$(BIN)/python -m bench.systems --cpu $(if $(QUICK),--rows 20000 --rounds 1)
 	@$(BIN)/python -m bench.check_plan --cpu $(if $(QUICK),--rows 500000 --rounds 3)
 	@$(BIN)/python -m bench.health --cpu $(if $(QUICK),--rows 500000 --rounds 3)
 	@$(BIN)/python -m bench.web $(if $(QUICK),--rows 500000 --rounds 5 --requests 200)
-	@$(if $(PEERS),$(PEERS)/bin/python,$(BIN)/python) -m bench.queue --cpu $(if $(QUICK),--pending 1000 --workers 1 --seconds 1 --rounds 1)
+	@$(if $(PEERS),$(PEERS)/bin/python,$(BIN)/python) -m bench.queue --cpu \
+	  $(if $(QUICK),--pending 1000 --workers 1 --seconds 1 --rounds 1)
 	@$(if $(PEERS),$(PEERS)/bin/python -m bench.peers --cpu $(if $(QUICK),--rows 20000 --rounds 1))
 	@$(BIN)/python -m bench.partition $(if $(QUICK),--rows 100000 --rounds 1)
 	@$(BIN)/python -m bench.archive $(if $(QUICK),--rows 50000 --rounds 1)
@@ -171,5 +178,6 @@ mutations: setup ## remove every guard in turn and see a named test fail
 	@$(BIN)/python tests/mutations/run.py --jobs $(JOBS)
 
 clean: ## remove all environments, caches and everything that was built
-	@rm -rf $(VENV) $(PREFECT) $(AIRFLOW) $(CATALOGUE) build dist site .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(PREFECT) $(AIRFLOW) $(CATALOGUE) build dist site .demo \
+	  .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

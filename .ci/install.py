@@ -1,7 +1,8 @@
 """Install packages into the environment that runs this: `.venv/bin/python .ci/install.py --editable '.[all,dev]' …`.
 
-The arguments are those of `pip install`. uv does it in a fifth of pip's CPU time, but reads none of pip's configuration, so that is
-passed on to it. Where uv is not to be had, where it fails, or where pip is configured in a way that uv has no setting for, pip installs.
+The arguments are those of `pip install`. uv does it in a fifth of pip's CPU time, but reads none of pip's
+configuration, so that is passed on to it. Where uv is not to be had, where it fails, or where pip is configured in a
+way that uv has no setting for, pip installs.
 """
 
 from __future__ import annotations

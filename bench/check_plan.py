@@ -38,6 +38,8 @@ from wane._rules.queries import queries_of
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "check_plan.json"
 
+Measure = Callable[[str, str, Contract, int, bool], dict[str, Any]]
+"""Measures a store: its name, its URL, the contract, rounds, and whether CPU time is measured."""
 SMALL_TABLES = 99
 SMALL_ROWS = 1_000
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -260,8 +262,9 @@ def read_plans(store: Store, promised: Contract) -> dict[str, str]:
     return plans
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def measure_stores(description: str | None, measure: Measure) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """Build the database of each store that the command line names, and measure it; return its options and results."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", choices=["sqlite", "postgres"])
@@ -273,10 +276,10 @@ def main() -> None:
         "seconds_of": "CPU time" if options.cpu else "time",
         **machine(),
     }
-    with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
-        promised = contract(Path(place))
+    with tempfile.TemporaryDirectory(prefix="wane-bench-") as folder:
+        promised = contract(Path(folder))
         if options.only != "postgres":
-            path = Path(place) / "bench.db"
+            path = Path(folder) / "bench.db"
             seconds, _ = timed(lambda: build_sqlite(path, options.rows))
             print_line(f"sqlite built in {timedelta(seconds=round(seconds))}")
             results["sqlite"] = measure("sqlite", f"sqlite:///{path}", promised, options.rounds, options.cpu)
@@ -286,10 +289,14 @@ def main() -> None:
                 seconds, _ = timed(lambda: build_postgres(url, options.rows))
                 print_line(f"postgres built in {timedelta(seconds=round(seconds))}")
                 results["postgres"] = measure("postgres", url, promised, options.rounds, options.cpu)
-    text = json.dumps(results, indent=2) + "\n"
-    assert place not in text
+    assert folder not in json.dumps(results)
+    return options, results
+
+
+def main() -> None:
+    _, results = measure_stores(__doc__, measure)
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(text)
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
     for kind in ("sqlite", "postgres"):
         if kind in results:
             medians, ratios = results[kind]["median_seconds"], results[kind]["ratio_to_scan"]

@@ -10,27 +10,21 @@ bench/results/health.json.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import tempfile
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from bench.check_plan import (
     SMALL_TABLES,
-    build_postgres,
-    build_sqlite,
-    contract,
+    measure_stores,
     scan_postgres,
     scan_sqlite,
     server_of,
 )
-from bench.measuring import ROOT, machine, measured, postgres_url, print_line, timed
+from bench.measuring import ROOT, measured, print_line
 from wane._contract.model import Contract
 from wane._db import open_store
 from wane._db.counting import Exactness
@@ -131,27 +125,8 @@ def require_honest(pressure: list[Pressure], health: Health) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=["sqlite", "postgres"])
-    parser.add_argument("--cpu", action="store_true", help="CPU time instead, of client and server together.")
-    options = parser.parse_args()
-    results: dict[str, Any] = {"rows": options.rows, "tables": SMALL_TABLES + 1, "goal_ratio": GOAL, **machine()}
-    results["seconds_of"] = "CPU time" if options.cpu else "time"
-    with tempfile.TemporaryDirectory(prefix="wane-bench-") as place:
-        promised = contract(Path(place))
-        if options.only != "postgres":
-            path = Path(place) / "bench.db"
-            seconds, _ = timed(lambda: build_sqlite(path, options.rows))
-            print_line(f"sqlite built in {timedelta(seconds=round(seconds))}")
-            results["sqlite"] = measure("sqlite", f"sqlite:///{path}", promised, options.rounds, options.cpu)
-            path.unlink()
-        if options.only != "sqlite":
-            with postgres_url() as url:
-                seconds, _ = timed(lambda: build_postgres(url, options.rows))
-                print_line(f"postgres built in {timedelta(seconds=round(seconds))}")
-                results["postgres"] = measure("postgres", url, promised, options.rounds, options.cpu)
+    options, measurements = measure_stores(__doc__, measure)
+    results = measurements | {"goal_ratio": GOAL}
     RESULTS.parent.mkdir(exist_ok=True)
     if options.only is not None and RESULTS.exists():
         results = {**json.loads(RESULTS.read_text()), **results}

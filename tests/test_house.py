@@ -16,6 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "wane"
 TESTS = Path(__file__).parent
 DOCS = Path(__file__).parents[1] / "docs"
 BENCH = Path(__file__).parents[1] / "bench"
+ROOT = Path(__file__).parents[1]
 
 
 @cache
@@ -139,7 +140,7 @@ def test_docstrings_of_functions_begin_with_a_verb() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("test_"):
                 words = (ast.get_docstring(node) or "Return").split()
                 if words[0].strip("`'\",.:;()").lower() in NOT_VERBS:
-                    found.append(f"{file.relative_to(DOCS.parent)}:{node.lineno} {node.name}")
+                    found.append(f"{file.relative_to(ROOT)}:{node.lineno} {node.name}")
     assert found == []
 
 
@@ -211,7 +212,7 @@ def test_prose_of_code_names_who_does_it() -> None:
     pages = [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.html"), SOURCE / "_check" / "explanations.toml"]
     pages += [*BENCH.rglob("*.py"), *DOCS.rglob("*.py")]
     assert [
-        f"{page.relative_to(DOCS.parent)}:{number} {found[0]}"
+        f"{page.relative_to(ROOT)}:{number} {found[0]}"
         for page in pages
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
         if (found := paraphrased.search(line)) is not None
@@ -267,7 +268,7 @@ SQL = re.compile(
 
 
 def test_statements_are_in_the_files_that_the_architecture_names() -> None:
-    written = (DOCS.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    written = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     [sentence] = re.findall(r"The conditions of users' rows are written.*?Ruff", written, re.DOTALL)
     homes = re.findall("`([^`]+)`", sentence)
     assert {"_rules/", "sql*.py", "_db/"} <= set(homes)
@@ -291,7 +292,7 @@ def test_statements_are_in_the_files_that_the_architecture_names() -> None:
 
 def test_prose_wraps_at_120_columns() -> None:
     wide = []
-    for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md"), *BENCH.glob("*.md")]:
+    for page in [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *BENCH.glob("*.md")]:
         fenced = False
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
             fenced ^= line.lstrip().startswith("```")
@@ -308,7 +309,7 @@ IGNORING = re.compile(r"#\s*(noqa|type: ignore|pragma)")
 
 def test_comments_and_docstrings_wrap_at_120_columns() -> None:
     wide = []
-    for file in sorted(path for folder in (SOURCE, TESTS, BENCH) for path in folder.rglob("*.py")):
+    for file in sorted(path for folder in (SOURCE, TESTS, BENCH, ROOT / ".ci") for path in folder.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
         prose = {one.start[0] for one in tokens if one.type == tokenize.COMMENT and not IGNORING.match(one.string)}
@@ -320,8 +321,23 @@ def test_comments_and_docstrings_wrap_at_120_columns() -> None:
             ):
                 prose.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         wide += [
-            f"{file.relative_to(DOCS.parent)}:{number}"
+            f"{file.relative_to(ROOT)}:{number}"
             for number, line in enumerate(text.splitlines(), 1)
             if len(line) > 120 and number in prose
         ]
     assert wide == []
+
+
+def test_comments_of_configuration_wrap_at_120_columns() -> None:
+    folders = [SOURCE, TESTS, BENCH, DOCS, ROOT / "deploy"]
+    files = [path for folder in folders for ending in ("toml", "yml", "yaml") for path in folder.rglob(f"*.{ending}")]
+    files += [path for path in ROOT.iterdir() if path.suffix in (".toml", ".yml", ".yaml", ".txt")]
+    files += [path for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    files += [ROOT / "Makefile", ROOT / ".ci" / "run"]
+    assert {"pyproject.toml", "mkdocs.yml", "Dockerfile", "wane.service"} <= {file.name for file in files}
+    assert [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in sorted(set(files))
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120 and re.search(r"(^|\s)##? ", line) and not line.lstrip().startswith(("#:", '"'))
+    ] == []

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from wane._partition.facade import Partition
     from wane._prune.approval import Approver, FuseReview
     from wane._prune.build_plan import Progress
+    from wane._prune.inline import InlineDeletion
     from wane._prune.pace import Pace
     from wane._prune.plan import Plan, Step
     from wane._prune.primitive import Pruned, Pruner
@@ -205,15 +206,16 @@ class Keeper(Closable):
         self, table: str, key: Mapping[str, object], *, connection: object | None = None
     ) -> dict[str, Any] | None:
         """Delete a one-time row and return it, once, only while it has not expired."""
-        from wane._prune.inline import consume
-
-        return consume(self.store, self.pruner.bindings, self._listener, table, key, connection)
+        return self._inline_deletion().consume(table, key, connection)
 
     def discard(self, table: str, key: Mapping[str, object], *, connection: object | None = None) -> bool:
         """Delete a row whose work succeeded."""
-        from wane._prune.inline import discard
+        return self._inline_deletion().discard(table, key, connection)
 
-        return discard(self.store, self.pruner.bindings, self._listener, table, key, connection)
+    def _inline_deletion(self) -> InlineDeletion:
+        from wane._prune.inline import InlineDeletion
+
+        return InlineDeletion(self.store, self.pruner.bindings, self._listener)
 
     def sweep(
         self,

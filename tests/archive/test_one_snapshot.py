@@ -45,6 +45,10 @@ class Died(BaseException):
     """What no product code catches."""
 
 
+def die() -> None:
+    raise Died
+
+
 class Copying:
     """Copies ranges one after the other, and lets something happen after some of them."""
 
@@ -173,9 +177,6 @@ def test_a_copy_that_was_cut_short_goes_on_with_what_is_missing(
     events(database, ROWS)
     everything = ever(database)
 
-    def die() -> None:
-        raise Died
-
     with cold_keeper(database, tmp_path) as cold:
         copying.after[3] = die
         with pytest.raises(Died):
@@ -194,9 +195,6 @@ def test_files_of_a_copy_that_was_cut_short_are_not_tidied(
     sqlite_database: SqliteDatabase, tmp_path: Path, copying: Copying
 ) -> None:
     events(sqlite_database, 20)
-
-    def die() -> None:
-        raise Died
 
     with cold_keeper(sqlite_database, tmp_path) as cold:
         assert cold.one().outcome is Outcome.DONE
@@ -248,9 +246,6 @@ def test_files_that_vanished_from_a_copy_that_was_cut_short_are_rewritten(
 ) -> None:
     events(database, ROWS)
     everything = ever(database)
-
-    def die() -> None:
-        raise Died
 
     with cold_keeper(database, tmp_path) as cold:
         copying.after[3] = die

@@ -347,14 +347,19 @@ def own_or_lost(fleet: Ships, name: str) -> bool:
     return False
 
 
+def add_clone(fleet: Ships, copy: Database) -> None:
+    """Add a clone of ada's database to the fleet, with ada's contract."""
+    text = (fleet.folder / "ada" / "wane.toml").read_text()
+    (fleet.folder / "dan").mkdir()
+    (fleet.folder / "dan" / "wane.toml").write_text(text.replace(fleet.databases["ada"].url, copy.url))
+    with fleet.path.open("a") as file:
+        file.write('[member.dan]\ncontract = "dan/wane.toml"\n')
+
+
 def test_a_fleet_counts_no_row_of_a_clone_that_is_refused(fleet: Ships, tmp_path: Path) -> None:
     done(fleet)
     with cloned(fleet.databases["ada"], tmp_path, "dan") as copy:
-        text = (fleet.folder / "ada" / "wane.toml").read_text()
-        (fleet.folder / "dan").mkdir()
-        (fleet.folder / "dan" / "wane.toml").write_text(text.replace(fleet.databases["ada"].url, copy.url))
-        with fleet.path.open("a") as file:
-            file.write('[member.dan]\ncontract = "dan/wane.toml"\n')
+        add_clone(fleet, copy)
 
         def call(*arguments: str) -> tuple[int, str]:
             done = CliRunner().invoke(app, ["archive", *arguments, "--fleet", str(fleet.path)])
@@ -414,11 +419,7 @@ def test_a_clone_that_adopts_its_partition_replaces_the_original_there_only(flee
 def test_a_clone_that_begins_anew_has_a_partition_of_its_own(fleet: Ships, tmp_path: Path) -> None:
     done(fleet)
     with cloned(fleet.databases["ada"], tmp_path, "dan") as copy:
-        text = (fleet.folder / "ada" / "wane.toml").read_text()
-        (fleet.folder / "dan").mkdir()
-        (fleet.folder / "dan" / "wane.toml").write_text(text.replace(fleet.databases["ada"].url, copy.url))
-        with fleet.path.open("a") as file:
-            file.write('[member.dan]\ncontract = "dan/wane.toml"\n')
+        add_clone(fleet, copy)
         insert_events(copy, [900])
         with fleet.keeper("dan") as keeper:
             keeper.archive.adopt(as_new=True)

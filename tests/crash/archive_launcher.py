@@ -10,7 +10,6 @@ process for every kill would take half a minute. Kills with a real Spark are in 
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from archive.inline import ForkedExecutor, fork
-from crash.launcher import Steps
+from crash.launcher import Steps, serve
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.journal import Journal
 from wane._archive.pipeline import evict, evictors, range_take, sweep
@@ -132,30 +131,11 @@ def archive(contract: Path, *, forever: bool) -> None:
 
 
 def main(contract: str, log: str, hook: Callable[[Steps], None] = hook, work: Callable[..., None] = archive) -> None:
-    for line in sys.stdin:
-        seed, _, target = line.strip().partition(" ")
-        child = os.fork()
-        if child == 0:
-            os.setpgid(0, 0)  # So that it can be killed with its tasks.
-            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            steps = Steps(file, random.Random(int(seed)), target)
-            code = 1
-            try:
-                hook(steps)
-                work(Path(contract), forever=target != "finish")
-                code = 0
-            finally:
-                sys.stderr.flush()
-                if code:
-                    import traceback
+    def run(steps: Steps, _: random.Random) -> None:
+        hook(steps)
+        work(Path(contract), forever=steps.target != "finish")
 
-                    traceback.print_exc()
-                os._exit(code)
-        sys.stdout.write(f"{child}\n")
-        sys.stdout.flush()
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+    serve(log, run, own_group=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from crash.launcher import Steps
 from wane._archive.delta import files
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.files import ColdFile
+from wane._archive.facade import Archive
 from wane._archive.maintenance import compact, expire, tidy, upkeep
 from wane._archive.maintenance.journal import Jobs
 from wane._contract.load import load_contract
@@ -91,13 +92,17 @@ def hook(steps: Steps) -> None:
 
 
 def live(contract: Path, *, forever: bool) -> None:
+    repeat(contract, lambda archive: [*archive.expire(), *archive.compact()], forever=forever)
+
+
+def repeat(contract: Path, maintain: Callable[[Archive], list[Any]], *, forever: bool, lease_seconds: int = 5) -> None:
+    """Archive, maintain and tidy until killed, or until all of it is done."""
     loaded = load_contract(contract)
-    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=5))
+    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=lease_seconds))
     with open_keeper(contract=loaded, actor="to be killed") as keeper:
         archive = keeper.archive
         while True:
-            done: list[Any] = [*archive.run(pace=PACE).rules, *archive.expire(), *archive.compact()]
-            done += archive.tidy(older_than=AT_ONCE)
+            done: list[Any] = [*archive.run(pace=PACE).rules, *maintain(archive), *archive.tidy(older_than=AT_ONCE)]
             wrong = [one for one in done if one.outcome is not Outcome.DONE and not lost_its_turn(one.message)]
             assert not wrong, wrong
             if not forever and all(one.outcome is Outcome.DONE for one in done):

@@ -5,19 +5,13 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from crash import archive_launcher, archive_life_launcher
-from crash.archive_launcher import PACE, lost_its_turn
-from crash.archive_life_launcher import AT_ONCE
+from crash.archive_life_launcher import repeat
 from crash.launcher import Steps
 from wane._archive.pipeline import evict
-from wane._contract.load import load_contract
-from wane._keeper import open_keeper
-from wane._prune.sweep import Outcome
 
 DELETED = 5
 """Every row whose id is a multiple of this is deleted between its copy and its eviction."""
@@ -38,18 +32,7 @@ def hook(steps: Steps) -> None:
 
 
 def live(contract: Path, *, forever: bool) -> None:
-    loaded = load_contract(contract)
-    loaded = replace(loaded, spark=replace(loaded.spark, lease_seconds=1))
-    with open_keeper(contract=loaded, actor="to be killed") as keeper:
-        archive = keeper.archive
-        while True:
-            done: list[Any] = [*archive.run(pace=PACE).rules, *archive.expire(erase_absent=True)]
-            done += archive.tidy(older_than=AT_ONCE)
-            wrong = [one for one in done if one.outcome is not Outcome.DONE and not lost_its_turn(one.message)]
-            assert not wrong, wrong
-            if not forever and all(one.outcome is Outcome.DONE for one in done):
-                return
-            time.sleep(0.05)
+    repeat(contract, lambda archive: archive.expire(erase_absent=True), forever=forever, lease_seconds=1)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,7 @@ class Pauses(threading.Event):
 
 
 def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> None:
+    """Sweep until killed; whatever else ends it is a failure."""
     for owner, method, step in (
         (PostgresRowTaker, "lock", "lock"),
         (Ledger, "record", "audit"),
@@ -135,22 +138,37 @@ def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
             sweeper.sweep([name])
 
 
-def main(url: str, contract: str, log: str) -> None:
+def serve(log: str, work: Callable[[Steps, random.Random], None], *, own_group: bool = False) -> None:
+    """Fork a process for every line of the input, a seed and a step or "-", and print its number and how it ended.
+
+    In a group of its own, so that it can be killed with its tasks.
+    """
     for line in sys.stdin:
-        seed, target = line.split()
-        generator = random.Random(int(seed))
+        seed, _, target = line.strip().partition(" ")
         child = os.fork()
         if child == 0:
+            if own_group:
+                os.setpgid(0, 0)
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            generator = random.Random(int(seed))
+            code = 1
             try:
-                sweep(url, Path(contract), Steps(file, generator, target), generator)
+                work(Steps(file, generator, target), generator)
+                code = 0
+            except Exception:
+                traceback.print_exc()
             finally:
-                os._exit(1)  # It sweeps until it is killed; whatever else ends it is a failure.
+                sys.stderr.flush()
+                os._exit(code)
         sys.stdout.write(f"{child}\n")
         sys.stdout.flush()
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
+
+
+def main(url: str, contract: str, log: str) -> None:
+    serve(log, partial(sweep, url, Path(contract)))
 
 
 if __name__ == "__main__":

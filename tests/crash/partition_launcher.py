@@ -8,15 +8,15 @@ it waits there to be killed.
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psycopg
 
-from crash.launcher import Steps
+from crash.launcher import Steps, serve
 from wane._keeper import open_keeper
 from wane._partition import work
 from wane._partition.sql import PostgresPartitions
@@ -131,28 +131,10 @@ def leave(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
 
 
 def main(url: str, contract: str, further: str, log: str) -> None:
-    for line in sys.stdin:
-        seed, _, target = line.strip().partition(" ")
-        generator = random.Random(int(seed))
-        child = os.fork()
-        if child == 0:
-            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            try:
-                steps = Steps(file, generator, target)
-                if further == "-":
-                    leave(url, Path(contract), steps, generator)
-                change(url, Path(contract), Path(further), steps, generator)
-            except Exception:
-                import traceback
-
-                traceback.print_exc()
-            finally:
-                os._exit(1)  # It goes on until it is killed; whatever else ends it is a failure.
-        sys.stdout.write(f"{child}\n")
-        sys.stdout.flush()
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+    if further == "-":
+        serve(log, partial(leave, url, Path(contract)))
+    else:
+        serve(log, partial(change, url, Path(contract), Path(further)))
 
 
 if __name__ == "__main__":

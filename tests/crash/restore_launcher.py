@@ -7,7 +7,6 @@ process leads a group of its own, so that a kill takes its tasks with it, as it 
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 from archive import inline
 from crash.archive_launcher import PACE, lost_its_turn
-from crash.launcher import Steps
+from crash.launcher import Steps, serve
 from wane._archive.restore import restore
 from wane._archive.restore.journal import RestoreJournal
 from wane._archive.restore.sql import RestoreRows
@@ -84,30 +83,11 @@ def restore_and_archive(contract: Path, generator: random.Random, *, forever: bo
 
 
 def main(contract: str, log: str) -> None:
-    for line in sys.stdin:
-        seed, _, target = line.strip().partition(" ")
-        child = os.fork()
-        if child == 0:
-            os.setsid()
-            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            steps = Steps(file, random.Random(int(seed)), target)
-            code = 1
-            try:
-                hook(steps)
-                restore_and_archive(Path(contract), random.Random(int(seed)), forever=target != "finish")
-                code = 0
-            finally:
-                sys.stderr.flush()
-                if code:
-                    import traceback
+    def run(steps: Steps, generator: random.Random) -> None:
+        hook(steps)
+        restore_and_archive(Path(contract), generator, forever=steps.target != "finish")
 
-                    traceback.print_exc()
-                os._exit(code)
-        sys.stdout.write(f"{child}\n")
-        sys.stdout.flush()
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+    serve(log, run, own_group=True)
 
 
 if __name__ == "__main__":

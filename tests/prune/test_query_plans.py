@@ -126,6 +126,18 @@ class Filled:
         return self.rule.fill(statement, self.bound, self.at, **{"limit": BATCH, "follower_limit": BATCH} | values)
 
 
+def check_by_keys(opened: Keeping, *, recheck: bool = True) -> list[tuple[object, ...]]:
+    """Require a batch that is taken by the keys of its candidates; return these."""
+    filled = Filled(opened, selection(opened), now())
+    candidates = filled(filled.rule.candidates)
+    check(opened, candidates)
+    with opened.keeper.store.transaction() as transaction:
+        keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
+    for statement in [filled.rule.recheck] * recheck + [filled.rule.take]:
+        check(opened, filled(statement, keys=keys))
+    return keys
+
+
 def check_ranges(opened: Keeping, floor: tuple[object, ...] | None = None, rule: str = "old") -> None:
     """Require batches by their position: two or three of them, each behind the one before, with the same texts."""
     bound = selection(opened, rule)
@@ -249,14 +261,7 @@ def test_guarded_rows_probe_what_saves_them(database: Database, when: list[str])
         database.execute("ANALYZE")
         if database.store == "sqlite":
             check_ranges(opened)
-        filled = Filled(opened, selection(opened), now())
-        compiled = filled.rule
-        candidates = filled(compiled.candidates)
-        check(opened, candidates)
-        with opened.keeper.store.transaction() as transaction:
-            keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
-        check(opened, filled(compiled.recheck, keys=keys))
-        check(opened, filled(compiled.take, keys=keys))
+        check_by_keys(opened)
 
 
 def test_holds_cost_no_walk(database: Database) -> None:
@@ -265,26 +270,13 @@ def test_holds_cost_no_walk(database: Database) -> None:
             opened.keeper.hold("job", {"id": number}, reason="a test")
             opened.keeper.hold("note", {"id": number}, reason="a test")
         database.execute("ANALYZE")
-        filled = Filled(opened, selection(opened), now())
-        compiled = filled.rule
-        candidates = filled(compiled.candidates)
-        check(opened, candidates)
-        with opened.keeper.store.transaction() as transaction:
-            keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
+        keys = check_by_keys(opened)
         assert keys[0] == ((40,) if database.store == "sqlite" else ("40",))
-        check(opened, filled(compiled.recheck, keys=keys))
-        check(opened, filled(compiled.take, keys=keys))
 
 
 def test_marks_are_taken_by_their_keys(database: Database) -> None:
     with large(database, table("job", rule("old", OLD, when=["done"], then=Mark("cleaned")))) as opened:
-        filled = Filled(opened, selection(opened), now())
-        compiled = filled.rule
-        candidates = filled(compiled.candidates)
-        check(opened, candidates)
-        with opened.keeper.store.transaction() as transaction:
-            keys = [row[:1] for row in transaction.execute(candidates.text, candidates.parameters)]
-        check(opened, filled(compiled.take, keys=keys))
+        check_by_keys(opened, recheck=False)
 
 
 def test_a_cap_walks_the_rows_it_allows_and_a_batch(database: Database) -> None:

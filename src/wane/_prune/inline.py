@@ -21,77 +21,62 @@ from wane.errors import WrongArgument, WrongArgumentType
 from wane.events import Listener, RowConsumed
 
 
-def consume(
-    store: Store,
-    bindings: Bindings,
-    listener: Listener,
-    table: str,
-    key: Mapping[str, object],
-    connection: object | None,
-) -> dict[str, Any] | None:
-    """Delete a one-time row and return it, once, only while it has not expired; None if there is none."""
-    declared = bindings.table(table)
-    rule = next((rule for rule in declared.rules if isinstance(rule.bound, Expiry)), None)
-    if rule is None:
-        raise WrongArgument(f"{table} has no rule with `expires`, so nothing states how long its rows are live")
-    assert isinstance(rule.bound, Expiry)
-    if rule.bound.time.elsewhere is not None:
-        raise WrongArgument(
-            f"rows of {table} expire by {rule.bound.time}, and only a time of its own states whether a row is live",
-            "name a column of the table: `expires = …`",
-        )
-    return _remove(store, bindings, rule, listener, declared, key, connection, "consume")
+class InlineDeletion:
+    """Deletes single rows by the rules of a contract, in the caller's transaction if there is one."""
 
+    def __init__(self, store: Store, bindings: Bindings, listener: Listener) -> None:
+        self.store = store
+        self.bindings = bindings
+        self.listener = listener
 
-def discard(
-    store: Store,
-    bindings: Bindings,
-    listener: Listener,
-    table: str,
-    key: Mapping[str, object],
-    connection: object | None,
-) -> bool:
-    """Delete a row whose work succeeded; False if there is none, or it is held."""
-    declared = bindings.table(table)
-    rule = next((rule for rule in declared.rules if rule.active), None)
-    if rule is None:
-        raise WrongArgument(f"{table} has no rule that lets rows go")
-    return _remove(store, bindings, rule, listener, declared, key, connection, "discard") is not None
+    def consume(self, table: str, key: Mapping[str, object], connection: object | None) -> dict[str, Any] | None:
+        """Delete a one-time row and return it, once, only while it has not expired; None if there is none."""
+        declared = self.bindings.table(table)
+        rule = next((rule for rule in declared.rules if isinstance(rule.bound, Expiry)), None)
+        if rule is None:
+            raise WrongArgument(f"{table} has no rule with `expires`, so nothing states how long its rows are live")
+        assert isinstance(rule.bound, Expiry)
+        if rule.bound.time.elsewhere is not None:
+            raise WrongArgument(
+                f"rows of {table} expire by {rule.bound.time}, and only a time of its own states whether a row is live",
+                "name a column of the table: `expires = …`",
+            )
+        return self._remove(declared, rule, key, connection, "consume")
 
+    def discard(self, table: str, key: Mapping[str, object], connection: object | None) -> bool:
+        """Delete a row whose work succeeded; False if there is none, or it is held."""
+        declared = self.bindings.table(table)
+        rule = next((rule for rule in declared.rules if rule.active), None)
+        if rule is None:
+            raise WrongArgument(f"{table} has no rule that lets rows go")
+        return self._remove(declared, rule, key, connection, "discard") is not None
 
-def _remove(
-    store: Store,
-    bindings: Bindings,
-    rule: Rule,
-    listener: Listener,
-    declared: Table,
-    key: Mapping[str, object],
-    connection: object | None,
-    kind: str,
-) -> dict[str, Any] | None:
-    if declared.name in AUDIT:
-        raise WrongArgument(
-            f"{declared.name} is the audit trail: its rows leave through the archive and in no other way"
-        )
-    if declared.append_only:
-        raise WrongArgument(f"{declared.name} is append-only: only an explicit, audited prune deletes from it")
-    if not isinstance(key, Mapping):
-        raise WrongArgumentType(f"key must map columns to values, not {key!r}", 'write {"id": …}')
-    selection = bindings.selection(declared, rule)
-    names = [column.name for column in selection.key]
-    if set(key) != set(names):
-        raise WrongArgument(
-            f"the key of {declared.name} is {', '.join(names)}, not {', '.join(map(str, key)) or 'nothing'}"
-        )
-    store.require_migrated()
+    def _remove(
+        self, declared: Table, rule: Rule, key: Mapping[str, object], connection: object | None, kind: str
+    ) -> dict[str, Any] | None:
+        if declared.name in AUDIT:
+            raise WrongArgument(
+                f"{declared.name} is the audit trail: its rows leave through the archive and in no other way"
+            )
+        if declared.append_only:
+            raise WrongArgument(f"{declared.name} is append-only: only an explicit, audited prune deletes from it")
+        if not isinstance(key, Mapping):
+            raise WrongArgumentType(f"key must map columns to values, not {key!r}", 'write {"id": …}')
+        selection = self.bindings.selection(declared, rule)
+        names = [column.name for column in selection.key]
+        if set(key) != set(names):
+            raise WrongArgument(
+                f"the key of {declared.name} is {', '.join(names)}, not {', '.join(map(str, key)) or 'nothing'}"
+            )
+        self.store.require_migrated()
 
-    def remove() -> dict[str, Any] | None:
-        return _remove_row(store, bindings.selection(declared, rule), declared, key, connection, kind)
+        def remove() -> dict[str, Any] | None:
+            return _remove_row(self.store, self.bindings.selection(declared, rule), declared, key, connection, kind)
 
-    found = bindings.rebinding(remove)
-    if found is not None:
-        listener(RowConsumed(str(declared.name), kind))
-    return found
+        found = self.bindings.rebinding(remove)
+        if found is not None:
+            self.listener(RowConsumed(str(declared.name), kind))
+        return found
 
 
 def _remove_row(

@@ -163,37 +163,27 @@ class Upkeep:
         *,
         may: Callable[[Transaction], None] = lambda _: None,
     ) -> None:
-        """Record the plan of a job, and commit it; abandon the job if that is refused before the first commit."""
+        """Record the plan of a job, commit it, and record it in the audit trail.
+
+        `may` raises if it must not be carried out any more. A job that is refused before its first commit is abandoned.
+        """
         self.plan(job, plan, leases)
+        began = time.monotonic()
         try:
-            self.commit(job, table, kind, plan, leases, may=may)
+            with self.transaction(leases) as transaction:
+                self.context.require_open(transaction, table)
+                may(transaction)
+                changes = read_changes(plan)
+                audit = self._conclude(transaction, job, table, kind, plan["inputs"], changes)
+                # Last: whatever the database refuses, it has refused by now. The row first, what left with it after: a
+                # reader who sees the row in the archive also sees what left with it.
+                for change in changes:
+                    replace(self.cold(change.table), table, job, change, leases, rows_leave=kind == EXPIRE)
+                self._record(transaction, changes)
         except (NewHold, Closed, ArchiveChanged):
             if not self.begun(job, table, plan):
                 self.abandon(job, leases)
             raise
-
-    def commit(
-        self,
-        job: int,
-        table: str,
-        kind: str,
-        plan: Any,
-        leases: Sequence[Lease],
-        *,
-        may: Callable[[Transaction], None] = lambda _: None,
-    ) -> None:
-        """Carry out the plan, and record it in the audit trail. `may` raises if it must not be carried out any more."""
-        began = time.monotonic()
-        with self.transaction(leases) as transaction:
-            self.context.require_open(transaction, table)
-            may(transaction)
-            changes = read_changes(plan)
-            audit = self._conclude(transaction, job, table, kind, plan["inputs"], changes)
-            # Last: whatever the database refuses, it has refused by now. The row first, what left with it after: a
-            # reader who sees the row in the archive also sees what left with it.
-            for change in changes:
-                replace(self.cold(change.table), table, job, change, leases, rows_leave=kind == EXPIRE)
-            self._record(transaction, changes)
         self._emit(table, kind, changes, audit, time.monotonic() - began)
 
     def _conclude(
