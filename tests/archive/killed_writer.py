@@ -56,10 +56,10 @@ made."""
 STEPS: dict[str, Step | tuple[Step, list[Step]]] = {
     **{f"{job} {step}": where for job in ("expire", "erase", "compact") for step, where in _COMMIT.items()},
     "sweep remove": (sweep, "remove_copies", False),
-    "sweep rewritten": (removal, "_rest", True),
+    "sweep rewritten": (removal, "_without", True),
     "sweep removed": (sweep, "remove_copies", True),
     "expire written": (rewrite, "_rewrite", True),
-    "erase written": (removal, "_rest", True),
+    "erase written": (removal, "_without", True),
     "compact written": (compact, "_write", True),
     "tidy removed": (tidy, "_remove", True),
     "tidy checkpoint": (trimming, "sync_folder", False),

@@ -343,7 +343,7 @@ def test_an_expiry_whose_files_cannot_be_trusted_changes_nothing(
         without_spark(monkeypatch, Forging)
         [done] = cold.keeper.archive.expire()
         assert done.outcome is Outcome.FAILED
-        assert "do not hold what was left" in done.message
+        assert "does not hold what was left" in done.message
         held = {row["id"]: row for row in cold.archived()}
         assert {row["id"]: row for row in before if row["id"] in held} == held
         assert 5 in held

@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from archive.cold import cold_keeper, conserve, events
+from archive.inline import InlineExecutor
 from servers import Database
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.files import ColdFile, Replacement
@@ -68,11 +69,11 @@ def _commit(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:
 
 
 def _remove(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:
-    remove_copies(cold, GoneCopies.stale(number, [("[1]", "a")], follows=False), leases, why="a test")
+    remove_copies(InlineExecutor(), cold, GoneCopies.stale(number, [("[1]", "a")], follows=False), leases, why="a test")
 
 
 def _remove_copies(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:
-    remove_copies(cold, GoneCopies.restored([(number, "[1]")], follows=False), leases, why="a test")
+    remove_copies(InlineExecutor(), cold, GoneCopies.restored([(number, "[1]")], follows=False), leases, why="a test")
 
 
 def _replace(cold: ColdTable, leases: Sequence[Lease], number: int) -> None:

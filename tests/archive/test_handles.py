@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from archive.cold import cold_keeper, events
+from archive.inline import InlineExecutor
 from servers import Database
 from wane._archive.delta.cold_table import LOG, ColdTable
 from wane._archive.delta.paths import children
@@ -46,7 +47,7 @@ def test_what_was_read_stays_what_it_was_when_the_table_changes(table: ColdTable
     table.commit("event", 7, [file], [LEASE])
     before = table.require()
     version = before.version()
-    remove_copies(table, GoneCopies.stale(7, [("[1]", "1")], follows=False), [LEASE], why="a test")
+    remove_copies(InlineExecutor(), table, GoneCopies.stale(7, [("[1]", "1")], follows=False), [LEASE], why="a test")
     assert (before.version(), len(before.file_uris())) == (version, 1)
     assert table.require().version() > version
     assert not table.require().file_uris()

@@ -373,11 +373,11 @@ def test_a_copy_leaves_the_archive_by_its_key_and_version(tmp_path: Path) -> Non
     }
     write_deltalake(cold.require(), pa.table(table), mode="append")
     stale = [('["1"]', "a"), ('["2"]', "b"), ('["o\'2"]', "a")]
-    remove_copies(cold, GoneCopies.stale(1, stale, follows=False), [], why="a test")
+    remove_copies(InlineExecutor(), cold, GoneCopies.stale(1, stale, follows=False), [], why="a test")
     left = pa.table(cold.require().to_pyarrow_table())
     assert sorted(zip(left["_key"].to_pylist(), left["_version"].to_pylist(), strict=True)) == [
         ('["1"]', "b"),
         ('["2"]', "a"),
     ]
-    remove_copies(cold, GoneCopies.stale(1, [], follows=False), [], why="a test")
+    remove_copies(InlineExecutor(), cold, GoneCopies.stale(1, [], follows=False), [], why="a test")
     assert pa.table(cold.require().to_pyarrow_table()).num_rows == 2

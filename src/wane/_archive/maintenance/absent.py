@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from wane._archive.delta.cold_table import ColdTable
-from wane._archive.delta.failure import writing
 from wane._archive.delta.files import Replacement
 from wane._archive.journal import AbsentCopy, Journal
 from wane._archive.maintenance.archived_holds import ArchivedHold, NewHold, read_holds
@@ -154,8 +153,7 @@ class _Erasing:
         if handle is None or not set(gone.columns) <= {field.name for field in handle.schema().fields}:
             return Replacement(name, (), ())
         texts = self.upkeep.contract.archive_statistics(name)
-        with writing(cold.folder):
-            pairs = list(changed_files(cold, handle, gone, texts, month))
+        pairs = changed_files(self.upkeep.context.executor, cold, handle, gone, texts, month)
         return Replacement(name, tuple(old for old, _ in pairs), tuple(new for _, new in pairs if new is not None))
 
     def _conclude(self, copies: Sequence[AbsentCopy], transaction: Transaction) -> None:

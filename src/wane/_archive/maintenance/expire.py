@@ -23,13 +23,13 @@ from wane._archive.maintenance.rewrite import (
     ExpiredRows,
     ParentRows,
     RewriteJob,
-    RewrittenFile,
     count,
     rewrite,
     share_out,
 )
 from wane._archive.maintenance.upkeep import Upkeep
 from wane._archive.model import ExpiredTable
+from wane._archive.pipeline.rewritten_file import RewrittenFile
 from wane._archive.rows.names import ColumnNames
 from wane._contract.duration import Forever, format_duration
 from wane._contract.model import ArchiveTable, Table, Time

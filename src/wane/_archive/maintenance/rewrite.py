@@ -7,9 +7,8 @@ until its whole month is due. A held row never goes.
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -17,20 +16,24 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from wane._archive.delta.comparison import checks, groups
-from wane._archive.delta.failure import answering, answers
-from wane._archive.delta.files import ColdFile, NewFile
-from wane._archive.delta.paths import cold_path, source, sync_file, sync_folder
+from wane._archive.delta.comparison import groups
+from wane._archive.delta.failure import answering
+from wane._archive.delta.files import ColdFile
+from wane._archive.delta.paths import cold_path
+from wane._archive.pipeline.rewritten_file import (
+    RewrittenFile,
+    answered_files,
+    count_rows,
+    rewritten_files,
+    write_rest,
+)
 from wane._archive.rows import content
-from wane._archive.rows.content import Checks, Shape
-from wane._archive.rows.statistics import statistics
+from wane._archive.rows.content import Shape
 from wane._archive.rows.times import before
 from wane._archive.rows.types import KEY, MONTH, PARENT, SWEEP
 from wane._archive.spark.executor import ArchiveExecutor
 from wane._contract.model import Time
-from wane.errors import Unproven
 
 _ROWS_AT_ONCE = 2_000_000
 """A task holds the keys of so many rows in memory that left with others: the others are read once for all of them."""
@@ -110,37 +113,15 @@ class RewriteJob:
     """Text columns whose minima and maxima are written to the archive's log."""
 
 
-@dataclass(frozen=True, slots=True)
-class RewrittenFile:
-    """What became of one file."""
-
-    path: str
-    gone: int
-    rest: NewFile | None
-    """What is left of it; None if nothing is, or all of it."""
-
-
 def rewrite(executor: ArchiveExecutor, job: RewriteJob) -> list[RewrittenFile]:
     """Remove what is due from files, and prove that the new files hold the rest; raise Unproven if they do not."""
-    answered = _answers(executor, job, _task)
-    made = [RewrittenFile(one["path"], one["gone"], one["rest"] and NewFile(**one["rest"])) for one in answered]
-    left = sum((Checks(*one["checks"]) for one in answered if one["rest"]), Checks())
-    written = [one.rest.path for one in made if one.rest is not None]
-    if checks(executor, cold_path(job.folder), written, job.shape) != left:
-        raise Unproven(
-            f"the files that {job.name} wrote do not hold what was left", "nothing was changed; run it again"
-        )
-    return made
+    return rewritten_files(executor, partial(_task, job), len(job.tasks), job.folder, job.shape)
 
 
 def count(executor: ArchiveExecutor, job: RewriteJob) -> list[RewrittenFile]:
     """Count what is due in files, without writing anything."""
-    return [RewrittenFile(one["path"], one["gone"], None) for one in _answers(executor, job, _counting)]
-
-
-def _answers(executor: ArchiveExecutor, job: RewriteJob, task: Callable[[RewriteJob, int], str]) -> list[Any]:
-    answered = answers(executor.run(partial(task, job), len(job.tasks)))
-    return [file for one in answered for file in one["files"]]
+    answered = answered_files(executor, partial(_counting, job), len(job.tasks))
+    return [RewrittenFile(one["path"], one["gone"], None) for one in answered]
 
 
 def share_out(files: Sequence[ColdFile], *, one_each: bool) -> list[list[str]]:
@@ -161,11 +142,9 @@ def _task(job: RewriteJob, number: int) -> str:
 
 
 def _counting(job: RewriteJob, number: int) -> str:
-    return answering(lambda: {"files": [{"path": path, "gone": _count(each)} for path, each in _masks(job, number)]})
-
-
-def _count(masks: Sequence[Any]) -> int:
-    return sum(pc.sum(mask).as_py() or 0 for mask in masks)
+    return answering(
+        lambda: {"files": [{"path": path, "gone": count_rows(each)} for path, each in _masks(job, number)]}
+    )
 
 
 def _masks(job: RewriteJob, number: int) -> Iterator[tuple[str, list[Any]]]:
@@ -204,29 +183,5 @@ def _named(table: pa.Table, key: str) -> Any:
 
 
 def _rewrite(job: RewriteJob, path: str, masks: Sequence[Any]) -> dict[str, Any]:
-    gone = _count(masks)
-    answer: dict[str, Any] = {"path": path, "gone": gone, "rest": None, "checks": Checks().numbers()}
-    if gone in (0, sum(map(len, masks))):
-        return answer
     new = f"{MONTH}={job.due.month}/{job.name}-{uuid.uuid4().hex[:12]}.parquet"
-    written = cold_path(job.folder) / new
-    schema = pa.schema([(name, content.arrow_type(kind)) for name, kind in job.shape])
-    left = Checks()
-    with written.open("xb") as sink:
-        with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
-            for table, mask in zip(groups(cold_path(job.folder) / path, job.shape), masks, strict=True):
-                rest = table.filter(pc.invert(mask)).combine_chunks()
-                if len(rest):
-                    left += content.check(rest, job.shape, strict=True)
-                    writer.write_table(rest, row_group_size=len(rest))
-        sync_file(written, sink)
-    sync_folder(written.parent)
-    footer = pq.read_metadata(source(written))
-    rest_file = {
-        "path": new,
-        "month": job.due.month,
-        "rows": footer.num_rows,
-        "bytes": written.stat().st_size,
-        "statistics": json.dumps(statistics(footer, job.statistics)),
-    }
-    return {**answer, "rest": rest_file, "checks": left.numbers()}
+    return write_rest(cold_path(job.folder), path, new, masks, job.shape, job.statistics)

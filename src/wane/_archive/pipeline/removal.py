@@ -1,42 +1,41 @@
 """Removing copies of rows from the archive: stale ones, those of rows that are back in the hot table, and sweeps that
 were abandoned.
 
-Every file that holds one of them is replaced, in one commit, by a file with its other rows, in their order: read one
-row group at a time, and read back before it counts. Files that cannot hold one are not read: the log has the sweeps of
-each file, and its footer the least and greatest key.
+Every file that holds one of them is replaced, in one commit, by a file with its other rows, in their order. A task
+for each file reads it, one row group at a time, and another one reads back what it wrote before that counts. Files that
+cannot hold a copy are not read: the log has the sweeps of each file, and its footer the least and greatest key.
 """
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.comparison import groups, shape_of
-from wane._archive.delta.failure import writing
+from wane._archive.delta.failure import answering
 from wane._archive.delta.files import ColdFile, NewFile, listing
-from wane._archive.delta.paths import ColdPath, source, sync_file, sync_folder
+from wane._archive.delta.paths import ColdPath, cold_path
+from wane._archive.pipeline.rewritten_file import rewritten_files, write_rest
 from wane._archive.query.skipping import footer_edges
-from wane._archive.rows import content
-from wane._archive.rows.content import Checks, Shape
-from wane._archive.rows.statistics import statistics
+from wane._archive.rows.content import Shape
 from wane._archive.rows.types import KEY, MONTH, PARENT, SWEEP, VERSION
+from wane._archive.spark.executor import ArchiveExecutor
 from wane._leases import Lease
-from wane.errors import Unproven
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
 
 _ATTEMPTS = 5
+_AT_ONCE = 1_000_000
 _BETWEEN = "\x1f"
 """Stands in no key: a key is JSON, which escapes it."""
 
@@ -89,6 +88,14 @@ class GoneCopies:
         names, keys = (pa.concat_arrays([getattr(one, field) for one in parts]) for field in ("names", "keys"))
         return cls(frozenset().union(*(one.sweeps for one in parts)), parts[0].columns, names, keys)
 
+    def in_parts(self, most: int) -> Iterator[GoneCopies]:
+        """Divide what names copies into parts of at most so many: every task gets all of a part."""
+        if self.names is None:
+            yield self
+            return
+        for first in range(0, len(self.names), most):
+            yield replace(self, names=self.names.slice(first, most), keys=self.keys.slice(first, most))
+
     def mask(self, table: pa.Table) -> Any:
         """Decide which rows go."""
         if self.names is None:
@@ -105,13 +112,44 @@ def copy_name(sweep: int, key: str, version: str) -> str:
     return _BETWEEN.join((str(sweep), key, version))
 
 
+@dataclass(frozen=True, slots=True)
+class RemovalJob:
+    """The job description that all tasks share which remove copies from one table."""
+
+    folder: str
+    shape: Shape
+    files: Sequence[ColdFile]
+    """The file of each task."""
+    gone: GoneCopies
+    statistics: Sequence[str]
+    """Text columns whose minima and maxima are written to the archive's log."""
+
+
 def remove_copies(
-    cold: ColdTable, gone: GoneCopies, leases: Sequence[Lease], *, why: str, texts: Sequence[str] = ()
+    executor: ArchiveExecutor,
+    cold: ColdTable,
+    gone: GoneCopies,
+    leases: Sequence[Lease],
+    *,
+    why: str,
+    texts: Sequence[str] = (),
 ) -> None:
-    """Remove copies in one commit. Idempotent.
+    """Remove copies, at most a million of them in one commit. Idempotent.
 
     `texts`: text columns whose minima and maxima are written to the archive's log.
     """
+    for some in gone.in_parts(_AT_ONCE):
+        _remove(executor, cold, some, leases, why, texts)
+
+
+def _remove(
+    executor: ArchiveExecutor,
+    cold: ColdTable,
+    gone: GoneCopies,
+    leases: Sequence[Lease],
+    why: str,
+    texts: Sequence[str],
+) -> None:
     from deltalake.exceptions import CommitFailedError
 
     for attempt in range(_ATTEMPTS):
@@ -119,8 +157,7 @@ def remove_copies(
         if table is None or not set(gone.columns) <= {field.name for field in table.schema().fields}:
             return  # Nothing of it ever left, or ever left with another row.
         cold.require_fences(table, leases)
-        with writing(cold.folder):
-            actions = _actions(cold, table, gone, texts)
+        actions = _actions(changed_files(executor, cold, table, gone, texts))
         if not actions:
             return
         try:
@@ -132,14 +169,12 @@ def remove_copies(
                 raise
 
 
-def _actions(
-    cold: ColdTable, table: DeltaTable, gone: GoneCopies, texts: Sequence[str]
-) -> list[AddAction | RemoveAction]:
+def _actions(changed: Sequence[tuple[ColdFile, NewFile | None]]) -> list[AddAction | RemoveAction]:
     from deltalake.transaction import AddAction, RemoveAction
 
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = []
-    for file, rest in changed_files(cold, table, gone, texts):
+    for file, rest in changed:
         actions.append(
             RemoveAction(
                 file.path,
@@ -157,15 +192,22 @@ def _actions(
 
 
 def changed_files(
-    cold: ColdTable, table: DeltaTable, gone: GoneCopies, texts: Sequence[str], month: str | None = None
-) -> Iterator[tuple[ColdFile, NewFile | None]]:
-    """Write every file anew that holds some of these copies, without them; yield both, and None if nothing is left."""
-    shape = shape_of(table)
-    for file in _candidates(cold, table, gone):
-        if month in (None, file.month):
-            rest = _rest(cold.folder, file, gone, shape, texts)
-            if not isinstance(rest, ColdFile):
-                yield file, rest
+    executor: ArchiveExecutor,
+    cold: ColdTable,
+    table: DeltaTable,
+    gone: GoneCopies,
+    texts: Sequence[str],
+    month: str | None = None,
+) -> list[tuple[ColdFile, NewFile | None]]:
+    """Write every file anew that holds some of these copies, without them; return both, and None if nothing is left.
+
+    Raise Unproven if what was written does not hold the rest.
+    """
+    files = [file for file in _candidates(cold, table, gone) if month in (None, file.month)]
+    job = RemovalJob(str(cold.folder), shape_of(table), files, replace(gone, keys=None), texts)
+    made = rewritten_files(executor, partial(_task, job), len(files), job.folder, job.shape)
+    known = {file.path: file for file in files}
+    return [(known[one.path], one.rest) for one in made if one.gone]
 
 
 def find_copies(cold: ColdTable, table: DeltaTable, gone: GoneCopies) -> dict[str, str]:
@@ -198,41 +240,13 @@ def _may_have(path: ColdPath, gone: GoneCopies) -> bool:
     return bool(pc.any(within).as_py())
 
 
-def _rest(
-    folder: ColdPath, file: ColdFile, gone: GoneCopies, shape: Shape, texts: Sequence[str]
-) -> NewFile | ColdFile | None:
-    """Write what is left of a file to a new one; return the file itself if all of it is, and None if nothing is."""
-    old = folder / file.path
-    named = [one for one in shape if one[0] in gone.columns]
-    masks = [gone.mask(table) for table in groups(old, named)]
-    going = sum(pc.sum(mask).as_py() or 0 for mask in masks)
-    if going == 0:
-        return file
-    if going == sum(map(len, masks)):
-        return None
-    path = f"{MONTH}={file.month}/part-{uuid.uuid4().hex}.parquet"
-    left = _write(folder / path, old, masks, shape)
-    if _checks(folder / path, shape) != left:
-        raise Unproven(f"{folder / path} does not hold what was left of {old}", "nothing was removed; run it again")
-    footer = pq.read_metadata(source(folder / path))
-    size = (folder / path).stat().st_size
-    return NewFile(path, file.month, footer.num_rows, size, json.dumps(statistics(footer, texts)))
+def _task(job: RemovalJob, number: int) -> str:
+    return answering(lambda: {"files": [_without(job, job.files[number])]}, job.folder)
 
 
-def _write(new: ColdPath, old: ColdPath, masks: Sequence[Any], shape: Shape) -> Checks:
-    schema = pa.schema([(name, content.arrow_type(kind)) for name, kind in shape])
-    left = Checks()
-    with new.open("xb") as sink:
-        with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
-            for table, mask in zip(groups(old, shape), masks, strict=True):
-                rest = table.filter(pc.invert(mask)).combine_chunks()
-                if len(rest):
-                    left += content.check(rest, shape, strict=True)
-                    writer.write_table(rest, row_group_size=len(rest))
-        sync_file(new, sink)
-    sync_folder(new.parent)
-    return left
-
-
-def _checks(path: ColdPath, shape: Shape) -> Checks:
-    return sum((content.check(table, shape, strict=True) for table in groups(path, shape)), Checks())
+def _without(job: RemovalJob, file: ColdFile) -> dict[str, Any]:
+    folder = cold_path(job.folder)
+    named = [one for one in job.shape if one[0] in job.gone.columns]
+    masks = [job.gone.mask(table) for table in groups(folder / file.path, named)]
+    new = f"{MONTH}={file.month}/part-{uuid.uuid4().hex}.parquet"
+    return write_rest(folder, file.path, new, masks, job.shape, job.statistics)

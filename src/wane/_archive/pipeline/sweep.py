@@ -337,9 +337,10 @@ class TableSweep:
         No row has left, so nothing is lost. What was committed is removed, because a sweep commits once, and the next
         sweep begins anew.
         """
+        gone = GoneCopies.of_sweep(sweep.id)
         for cold in self.cold:
             if cold.last_sweep(self._writer) >= sweep.id:
-                remove_copies(cold, GoneCopies.of_sweep(sweep.id), [self.lease], why=f"sweep {sweep.id}")
+                remove_copies(self.context.executor, cold, gone, [self.lease], why=f"sweep {sweep.id}")
         return self._move(sweep, State.DONE, archived={})
 
     @property
@@ -635,16 +636,18 @@ class TableSweep:
         return sweep
 
     def _remove_stale(self, sweep: Journaled) -> None:
-        """Remove the stale copies of a sweep in one commit of each table, so that no file is written twice."""
+        """Remove the stale copies of a sweep from each table together, so that no file is written for each of them."""
         gone: list[list[GoneCopies]] = [[] for _ in self.cold]
         for copies in self._stale(sweep):
             for number, parts in enumerate(gone):
                 parts.append(GoneCopies.stale(sweep.id, copies, follows=number > 0))
         if not gone[0]:
             return
+        executor = self.context.executor
         for cold, parts in zip(self.cold, gone, strict=True):
             texts = self.context.contract.archive_statistics(cold.name)
-            remove_copies(cold, GoneCopies.merged(parts), [self.lease], why=f"sweep {sweep.id}", texts=texts)
+            gone_here = GoneCopies.merged(parts)
+            remove_copies(executor, cold, gone_here, [self.lease], why=f"sweep {sweep.id}", texts=texts)
         with self.store.transaction() as transaction:
             journal = Journal(transaction)
             journal.require(self.lease)

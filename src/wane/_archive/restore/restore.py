@@ -465,7 +465,8 @@ class _Restore:
             for part, target in zip(self.hot.parts, self.hot.targets, strict=True):
                 gone = GoneCopies.restored(copies, follows=target.follows)
                 texts = self.context.contract.archive_statistics(part.cold.name)
-                remove_copies(part.cold, gone, [self.lease], why=f"restore {restore.id}", texts=texts)
+                why = f"restore {restore.id}"
+                remove_copies(self.context.executor, part.cold, gone, [self.lease], why=why, texts=texts)
 
     def _restored(self, restore: JournaledRestore, folder: ColdPath, pieces: int) -> Iterator[list[tuple[int, str]]]:
         """Yield the copies of rows that are back.
