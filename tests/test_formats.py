@@ -42,6 +42,11 @@ def test_a_bound_is_not_rounded_past_what_it_bounds(exactness: Exactness, text: 
     assert FILTERS["share"](Figure(0.0996, exactness)) == text
 
 
+def test_a_lower_bound_of_zero_is_unknown() -> None:
+    assert [count_text(Count(rows, Exactness.AT_LEAST)) for rows in (0, 1)] == ["?", "≥ 1"]
+    assert count_text(Count(0)) == "0"
+
+
 def test_the_console_writes_a_dash_where_a_command_writes_nothing() -> None:
     assert (share_text(None), count_text(None), time_text(None), size_text(None)) == ("", "?", "", "?")
     assert [FILTERS[name](None) for name in ("time", "bytes", "span", "number")] == ["–"] * 4
@@ -62,7 +67,7 @@ def test_the_console_writes_numbers_as_commands_do(name: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        *[(None, "?"), (0, ""), (0.4, "< 1 s"), (12, "12 s"), (119, "119 s"), (180, "3 min"), (9_000, "2.5 h")],
+        *[(None, "?"), (0, ""), (0.4, "less than 1 s"), (12, "12 s"), (119, "119 s"), (180, "3 min"), (9_000, "2.5 h")],
         *[(172_799, "48.0 h"), (345_600, "4.0 d")],
     ],
 )

@@ -15,8 +15,9 @@ _SIZE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def count_text(count: Count | None) -> str:
-    """Format a count so that it shows how exact it is: `1,234`, `~1,234`, `≥ 1,234`, `?`."""
-    return "?" if count is None else f"{SIGNS[count.exactness]}{count.rows:,}"
+    """Format a count so that it shows how exact it is: `1,234`, `~1,234`, `≥ 1,234`, `?`; a lower bound of zero is
+    unknown."""
+    return "?" if count is None or count == Count(0, Exactness.AT_LEAST) else f"{SIGNS[count.exactness]}{count.rows:,}"
 
 
 def share_text(share: Figure | None) -> str:
@@ -54,11 +55,11 @@ def time_text(time: date | None, timespec: str = "seconds") -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Format a duration roughly: `< 1 s`, `12 s`, `3 min`, `2.5 h`, `4.0 d`; nothing if it is none at all."""
+    """Format a duration roughly: `less than 1 s`, `12 s`, `3 min`, `2.5 h`, `4.0 d`; nothing if it is none at all."""
     if seconds is None:
         return "?"
     if seconds < 1:
-        return "< 1 s" if seconds > 0 else ""
+        return "less than 1 s" if seconds > 0 else ""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7_200:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, Cold, cold_k
 from servers import Database, SqliteDatabase
 from wane._archive.model import ArchivedRule
 from wane._archive.pipeline import sweep
+from wane._cli import main
 from wane._contract.names import TableName
 from wane._prune.sweep import Outcome
-from wane.errors import WrongArgument
+from wane.errors import ArchiveError, WrongArgument
 from wane.events import ArchiveStep, RowsArchived
 
 
@@ -185,6 +187,36 @@ def test_flags_gate_it(database: Database, tmp_path: Path) -> None:
         assert (done.outcome, done.evicted["event"]) == (Outcome.DONE, 100)
         conserve(cold, ever, done=True)
         assert sum(entry.counts["event"] for entry in cold.keeper.audit(kind="archive")) == 100
+
+
+def test_what_was_copied_is_not_archived_before_it_is_committed(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    events(database, 30)
+    with cold_keeper(database, tmp_path) as cold:
+
+        def stop() -> None:
+            raise ArchiveError("stopped", "")
+
+        def printed() -> str:
+            with monkeypatch.context() as here:
+                here.setattr("sys.argv", ["wane", "archive", "status", "-c", str(tmp_path / "wane.toml")])
+                with suppress(SystemExit):
+                    main()
+            return capfd.readouterr().out
+
+        cold.at["written"] = stop
+        assert cold.one().outcome is Outcome.FAILED
+        copies = {"event": 30, "event_read": 30}
+        [status] = cold.keeper.archive.status()
+        assert (status.state, status.archived, status.copied) == ("written", {}, copies)
+        assert cold.cold() == []
+        assert "not yet: copied event 30, event_read 30" in printed()
+        cold.at.clear()
+        assert cold.one().outcome is Outcome.DONE
+        [status] = cold.keeper.archive.status()
+        assert (status.state, status.archived, status.copied) == ("done", copies, copies)
+        assert "not yet" not in printed()
 
 
 def test_a_flag_that_closes_stops_it_at_the_next_batch(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:

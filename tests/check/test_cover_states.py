@@ -54,6 +54,50 @@ def test_an_unmentioned_text_state_is_reported(database: Database, index: str) -
     assert [one for one in findings(database, NAMED, strict=True) if one.code != "no-index"] == []
 
 
+def absent(fix: str, state: str = "'don'") -> object:
+    message = f"no row has the state {state} in status"
+    return finding("warning", "absent-state", "events", "table.events.rule.old.when", message, fix)
+
+
+@pytest.mark.parametrize("index", ["(status, at, id)", "(at, id)"], ids=["indexed", "read"])
+def test_a_rules_state_that_no_row_has_is_reported(database: Database, index: str) -> None:
+    create(database, "text", ["new", "done", "lost"], index)
+    mistyped = NAMED.replace('["done"]', '["don"]')
+    found = [one for one in findings(database, mistyped) if one.code != "no-index"]
+    assert found == [absent("did you mean 'done'? rows have 'done', 'lost', 'new'"), unlisted("warning", "'done'")]
+    database.execute("UPDATE events SET status = 'x' || id WHERE status = 'done'")
+    [first, _] = [one for one in findings(database, mistyped) if one.code != "no-index"]
+    assert first == absent("rows have 'x1', 'lost', 'new'")
+    # Every state that rows have is named: those in this one may be gone.
+    database.execute("DELETE FROM events WHERE status = 'x1'")
+    assert [one for one in findings(database, mistyped) if one.code != "no-index"] == []
+    database.execute("DELETE FROM events")
+    assert [one for one in findings(database, mistyped) if one.code != "no-index"] == []
+
+
+def test_a_number_that_no_row_has_is_reported(database: Database) -> None:
+    create(database, "integer", [0, 2])
+    [first, _] = findings(database, contract("[0]", "[1]"))
+    assert first == absent("rows have 2, 0", "1")
+
+
+def test_beside_a_rule_for_all_other_states_only_a_similar_name_is_a_mistake(database: Database) -> None:
+    create(database, "text", ["new", "done", "lost"])
+    text = (
+        NAMED.replace('["done"]', '["gone"]')
+        + """
+[table.events.rule.rest]
+when = "*"
+keep = "9d"
+"""
+    )
+    assert [one.fix for one in findings(database, text) if one.code == "absent-state"] == [
+        "did you mean 'done'? rows have 'done', 'lost', 'new'"
+    ]
+    rare = text.replace('["gone"]', '["retried"]')
+    assert [one for one in findings(database, rare) if one.code == "absent-state"] == []
+
+
 def test_states_that_differ_in_case_or_space_are_different_states(database: Database) -> None:
     create(database, "text", ["new", "done", "Done", "done "])
     assert sorted(one.message for one in findings(database, NAMED)) == sorted(

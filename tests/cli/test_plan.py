@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from cli.conftest import Wane
 from cli.running import AT, CONTRACT, fill, write_contract
 from servers import Database, PostgresDatabase
+from wane._cli.plan import print_plan
 from wane._db.counting import Count, Exactness
-from wane._prune.plan import read_plan
+from wane._keeper import open_keeper
+from wane._prune.plan import Takes, read_plan
 from wane._rules import reads
 
 
@@ -122,6 +125,41 @@ def test_a_bound_is_shown_as_one(wane: Wane, filled: Database, monkeypatch: pyte
     assert "≥ 2 rows due, not counted in time, so the fuse may stop it; `wane approve inbox.failed` reviews" in done.err
     monkeypatch.setattr(reads, "count", lambda *_, **__: Count(1, Exactness.EXACT))
     assert wane("plan", "--at", AT).err.startswith("1 row due under 1 rule, and 1 that leaves with it\n")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "exactness", "text"),
+    [
+        (0.0, 0.4, Exactness.ESTIMATE, "less than 1 s"),
+        (0.2, 0.4, Exactness.ESTIMATE, "less than 1 s"),
+        (0.2, 5.0, Exactness.ESTIMATE, "up to 5 s"),
+        (2.0, 5.0, Exactness.ESTIMATE, "2–5 s"),
+        (50.0, 180.0, Exactness.ESTIMATE, "50 s–3 min"),
+        (5.1, 5.2, Exactness.ESTIMATE, "5 s"),
+        (40.0, 50.0, Exactness.AT_LEAST, "≥ 40 s"),
+        (0.4, 50.0, Exactness.AT_LEAST, "unknown"),
+    ],
+)
+def test_how_long_a_sweep_takes_is_a_range_in_words(
+    filled: Database,
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    low: float,
+    high: float,
+    exactness: Exactness,
+    text: str,
+) -> None:
+    with open_keeper(contract=folder / "wane.toml", read_only=True) as keeper:
+        made = keeper.plan()
+    [step] = made.steps
+    print_plan(replace(made, steps=(replace(step, takes=Takes(low, high, exactness, 3)),)))
+    assert capfd.readouterr().out.splitlines()[2].endswith(f"  {text}")
+
+
+def test_what_was_not_counted_has_no_number(wane: Wane, filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "count", lambda *_, **__: None)
+    total = "an unknown number of rows due under 1 rule; what leaves with them was not counted"
+    assert wane("plan", "--at", AT).err.splitlines()[0] == total
 
 
 def test_planning_changes_nothing(wane: Wane, filled: Database) -> None:

@@ -303,10 +303,11 @@ class Archive:
                 one.strict,
                 one.planned_at,
                 one.changed_at,
-                one.archived,
+                one.archived if one.committed else {},
                 one.evicted,
                 one.stale,
                 one.absent,
+                one.archived,
             )
             for one in sweeps
         ]

@@ -63,6 +63,11 @@ class Journaled:
     changes: Any
     """How columns changed since the sweep before (`ColumnChange.written`); None if they did not."""
 
+    @property
+    def committed(self) -> bool:
+        """Return whether the archive has its files."""
+        return self.state in (State.COMMITTED, State.EVICTED, State.DONE)
+
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSweep:

@@ -73,9 +73,12 @@ class SweepStatus:
     planned_at: datetime
     changed_at: datetime
     archived: dict[str, int]
+    """Copies that were committed, by table; none before that."""
     evicted: dict[str, int]
     stale: int
     absent: int
+    copied: dict[str, int] = field(default_factory=dict)
+    """Copies that were written, by table, committed or not."""
 
 
 @dataclass(frozen=True, slots=True)

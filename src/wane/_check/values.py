@@ -5,7 +5,7 @@ Every probe is bounded. What could not be checked in the time allowed is reporte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,7 +19,7 @@ from wane._db import Store
 from wane._db.counting import Exactness, distinct, has_more_rows_than
 from wane._db.schema import Column, TableInfo
 from wane._db.timestamps import DIGITS
-from wane._findings import Severity, many
+from wane._findings import Severity, did_you_mean, many
 from wane._rules.excuses import ExcusedTable
 from wane._rules.indexes import serves
 from wane._rules.reads import count_due_without, count_never_due, count_unselected, sample_times
@@ -28,13 +28,15 @@ from wane._rules.selection import Selection
 
 _SAMPLE = 200
 _MOST_STATES = 100
+_MOST_NAMED = 10
+"""The most states that a message lists."""
 _MOST_COUNTED = 10_000
 
 
 def check_states(
     store: Store, table: Table, info: TableInfo, seconds: float, severity: Severity, report: Report
 ) -> None:
-    """Check that every state of a row is live, ruled or excused."""
+    """Check that every state of a row is live, ruled or excused, and that rules name no state by mistake."""
     column = None if table.state is None else info.column(table.state)
     known = [*table.live, *(state for rule in table.rules for state in rule.states), *dict(table.excused)]
     if column is None or any(store.types.state(column, state) for state in known):
@@ -47,6 +49,7 @@ def check_states(
             Severity.NOTE, "states-unchecked", table.name, path, f"the states in {column.name} were not checked: {why}"
         )
         return
+    _check_named(table, column, found, {_comparable(state) for state in known}, report)
     if any(rule.all_but is not None for rule in table.rules):
         found = [state for state in found if state is None]
         column = replace(column, labels=())
@@ -61,6 +64,34 @@ def check_states(
         else:
             continue
         report.add(severity, "unlisted-state", table.name, path, message, fix)
+
+
+def _check_named(
+    table: Table, column: Column, found: Sequence[object], listed: Collection[object], report: Report
+) -> None:
+    """Report states of rules that no row has, while rows have one that the contract does not name: likely a typing
+    error.
+
+    Without such a state, the rows may just be gone, or not be there yet.
+    """
+    possible = sorted((state for state in _possible(column, found) if state is not None), key=str)
+    unnamed = [state for state in possible if _comparable(state) not in listed]
+    present = {_comparable(state) for state in possible}
+    catch_all = any(rule.all_but is not None for rule in table.rules)
+    for rule in table.rules:
+        for state in rule.states:
+            near = did_you_mean(state, unnamed)
+            # A rule with `when = "*"` is about states that are not named: such a state is no mistake by itself.
+            if _comparable(state) in present or not unnamed or (catch_all and not near):
+                continue
+            states = [*unnamed, *(one for one in possible if one not in unnamed)]
+            more = f" and {len(states) - _MOST_NAMED:,} more" if len(states) > _MOST_NAMED else ""
+            have = f"rows have {', '.join(map(repr, states[:_MOST_NAMED]))}{more}"
+            path = f"{key_path(['table', table.name, 'rule', rule.name])}.when"
+            message = f"no row has the state {state!r} in {column.name}"
+            report.add(
+                Severity.WARNING, "absent-state", table.name, path, message, " ".join(filter(None, (near, have)))
+            )
 
 
 def _possible(column: Column, found: Sequence[object]) -> list[object]:

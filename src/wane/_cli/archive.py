@@ -207,7 +207,7 @@ _SWEEPS = Listed(
             str(one.id),
             f"{one.table}.{one.rule}",
             one.state,
-            counts_text(one.archived),
+            _copies(one),
             counts_text(one.evicted),
             f"{one.stale:,}",
             time_text(one.changed_at),
@@ -216,6 +216,13 @@ _SWEEPS = Listed(
     ],
     lambda sweeps: {"sweeps": len(sweeps), "unfinished": sum(one.state != "done" for one in sweeps)},
 )
+
+
+def _copies(sweep: SweepStatus) -> str:
+    """Format what a sweep archived; before that is committed, what it has copied, and that it is not."""
+    if sweep.archived or not sweep.copied:
+        return counts_text(sweep.archived)
+    return f"not yet: copied {counts_text(sweep.copied)}"
 
 
 def _print_status(
@@ -228,7 +235,7 @@ def _print_status(
             escape(f"{sweep.table}.{sweep.rule}"),
             f"[{'green' if sweep.state == 'done' else 'yellow'}]{sweep.state}[/]",
             "strict" if sweep.strict else "fast",
-            counts_text(sweep.archived),
+            _copies(sweep),
             counts_text(sweep.evicted),
             f"{sweep.stale:,}",
             time_text(sweep.planned_at),

@@ -199,7 +199,9 @@ def _open(call: Call) -> Keeper:
     def print_step(event: Event) -> None:
         if isinstance(event, PartitionStep) and not call.as_json:
             what = f"{event.partition} is {event.step}" if event.partition else event.step
-            print_line(f"[dim]{escape(event.table)}: {escape(what)} ({seconds_text(event.seconds) or '< 1 s'})[/]")
+            print_line(
+                f"[dim]{escape(event.table)}: {escape(what)} ({seconds_text(event.seconds) or 'less than 1 s'})[/]"
+            )
 
     return call.open(listeners=[print_step])
 

@@ -230,12 +230,15 @@ def _share(step: Step) -> Figure | None:
 
 
 def _takes(step: Step) -> str:
-    """Format how long the next sweep takes: `2–5 s`, `≥ 40 s`, or `unknown`; nothing if it takes nothing."""
+    """Format how long the next sweep takes: `2–5 s`, `up to 5 s`, `less than 1 s`, `≥ 40 s`, or `unknown`; nothing if
+    it takes nothing."""
     if step.takes is None:
         return "" if step.due == Count(0) or not step.swept else "unknown"
     low, high = seconds_text(step.takes.low_seconds), seconds_text(step.takes.high_seconds)
     if step.takes.exactness is Exactness.AT_LEAST:
-        return f"≥ {low}"
+        return f"≥ {low}" if step.takes.low_seconds >= 1 else "unknown"
+    if step.takes.low_seconds < 1:
+        return f"up to {high}" if step.takes.high_seconds >= 1 else "less than 1 s"
     number, _, unit = low.rpartition(" ")
     short = number if unit == high.rpartition(" ")[2] else low
     return high if low == high else f"{short}–{high}"
@@ -278,8 +281,12 @@ def _total(made: Plan) -> str:
     if not made.steps:
         return f"[red]nothing could be planned:[/] {broken}" if made.problems else "no rule to plan"
     with_them = _followers_of(made.steps)
-    text = f"[bold]{counted(made.total, 'row')}[/] due under {many(len(made.steps), 'rule')}"
-    if with_them != Count(0):
+    unknown = Count(0, Exactness.AT_LEAST)
+    due = "an unknown number of rows" if made.total == unknown else f"[bold]{counted(made.total, 'row')}[/]"
+    text = f"{due} due under {many(len(made.steps), 'rule')}"
+    if with_them == unknown:
+        text += "; what leaves with them was not counted"
+    elif with_them != Count(0):
         leaves = "leaves" if with_them == Count(1) else "leave"
         text += f", and {count_text(with_them)} that {leaves} with {'it' if made.total == Count(1) else 'them'}"
     return f"{text}; [red]{broken}[/]" if made.problems else text
