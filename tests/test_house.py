@@ -8,9 +8,11 @@ import re
 import tokenize
 from collections import defaultdict
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+
+from wane._rules.rule_statements import RuleStatements
 
 SOURCE = Path(__file__).parents[1] / "src" / "wane"
 TESTS = Path(__file__).parent
@@ -288,6 +290,14 @@ def test_statements_are_in_the_files_that_the_architecture_names() -> None:
             if SQL.match(text) and "…" not in text:
                 found.append(f"{path}:{node.lineno} {text[:40]}")
     assert found == []
+
+
+def test_the_architecture_lists_the_statements_of_a_rule() -> None:
+    written = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = written.partition("### The statements of a rule\n")[2].partition("\n## ")[0]
+    names = [name for row in re.findall(r"^\|([^|]*`[^|]*)\|", section, re.MULTILINE) for name in row.split("`")[1::2]]
+    statements = {name for name, value in vars(RuleStatements).items() if isinstance(value, cached_property)}
+    assert sorted(names) == sorted(statements - {"ends_at_edge"})
 
 
 def test_prose_wraps_at_120_columns() -> None:

@@ -76,7 +76,7 @@ class Steps:
         original = RuleStatements.fill
 
         def logged(this: RuleStatements, statement: Statement, *arguments: Any, **options: Any) -> Statement:
-            ranged = this.with_followers
+            ranged = this.unheld
             if statement in (this.candidates, this.batch_end) or (ranged and statement == ranged.end):
                 self.enter("look")
             elif statement in (this.take, this.take_range) or (ranged and statement == ranged.take):

@@ -111,8 +111,8 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
 def _add_by_key(shown: Preview, *, waiting: bool) -> None:
     """Add the statements that read keys, lock their rows, check them again, and take them."""
     rule, selection, by_key = shown.rule, shown.selection, ""
-    if rule.with_followers is not None:
-        shown.add(*rule.with_followers.steps())
+    if rule.unheld is not None:
+        shown.add(*rule.unheld.steps())
         by_key = "if rows are held, or do not fit"
     shown.add(RunStep("find the oldest due rows", rule.candidates, by_key))
     shown.add(*rule.lock_steps(waiting=waiting), *rule.spared_steps())

@@ -15,7 +15,7 @@ from wane._db.sqlite.reflect import TEMPORARY_TRIGGERS, VERSION, fold
 from wane._db.statement import Statement
 from wane._ledger import Ledger
 from wane._prune.take import Batch, CapEdge, Key, Opening, Position, RowTaker, Taken, deletion_prevented
-from wane._rules.batch_statements import RangeWithFollowers
+from wane._rules.batch_statements import RangeStatements
 from wane._rules.selection import Selection, losing, schema_changed
 from wane.errors import Locked
 
@@ -51,14 +51,14 @@ class SqliteRowTaker(RowTaker):
         if batch.slice_rows:
             return self._take_slice(batch)
         rule = self.statements(batch.selection)
-        if rule.with_followers is not None:
-            return self._take_with_followers(batch, rule.with_followers)
+        if rule.unheld is not None and rule.unheld.followers:
+            return self._take_with_followers(batch, rule.unheld)
         if rule.unheld is None or rule.batch_end is None or rule.take_range is None:
             return self._take_locked(batch)
         edge = None if rule.edge is None else self._edge(batch, rule.edge)
         if rule.edge is not None and edge is None:
             return Taken({str(batch.selection.name): 0}, batch.floor, done=True)
-        taken = self._take_range(batch, *rule.unheld, edge)
+        taken = self._take_range(batch, rule.unheld.end, rule.unheld.take, edge)
         # Nothing is due, or something of the table is held.
         return taken if any(taken.counts.values()) else self._take_range(batch, rule.batch_end, rule.take_range, edge)
 
@@ -96,7 +96,7 @@ class SqliteRowTaker(RowTaker):
         known = None if edge is None else self._behind(edge, end or floor)
         return Taken({str(selection.name): taken}, end, done=end is None, edge=known)
 
-    def _take_with_followers(self, batch: Batch, ranges: RangeWithFollowers) -> Taken:
+    def _take_with_followers(self, batch: Batch, ranges: RangeStatements) -> Taken:
         """Take ranges of rows with everything that follows them, until the batch is full.
 
         Rows are read by their keys if something is held, or if one row has more followers than fit.
@@ -119,7 +119,7 @@ class SqliteRowTaker(RowTaker):
             followers = counts.total() / counts[own] - 1
         return Taken(dict(counts), floor, done=done)
 
-    def _take_fitting(self, batch: Batch, ranges: RangeWithFollowers) -> Taken | None:
+    def _take_fitting(self, batch: Batch, ranges: RangeStatements) -> Taken | None:
         """Take one range of rows with their followers; fewer rows if all of them do not fit. None if not even one
         does."""
         selection, rule = batch.selection, self.statements(batch.selection)
@@ -136,6 +136,7 @@ class SqliteRowTaker(RowTaker):
             # Without an end, something is held, or these are the last rows: the count decides.
             if batch.repeated and end is not None:
                 return self._take_uncounted(batch, ranges, fill, end)
+            assert ranges.count is not None
             [counted] = self.transaction.read(fill(ranges.count))
             if not counted[0]:
                 return None
@@ -153,7 +154,7 @@ class SqliteRowTaker(RowTaker):
         return Taken(dict(counts), end or batch.floor, done=end is None)
 
     def _take_uncounted(
-        self, batch: Batch, ranges: RangeWithFollowers, fill: Callable[[Statement], Statement], end: Position | None
+        self, batch: Batch, ranges: RangeStatements, fill: Callable[[Statement], Statement], end: Position | None
     ) -> Taken | None:
         """Take one range of rows with their followers; raise if that is more than fits. None if nothing is due.
 

@@ -89,7 +89,7 @@ class AtOnceStatements:
 
 
 @frozen
-class RangeWithFollowers:
+class RangeStatements:
     """The statements that take a range of rows with everything that follows them (SQLite), if nothing is held.
 
     No other transaction writes in between, so every one of them finds the same rows, and no keys are read.
@@ -98,16 +98,16 @@ class RangeWithFollowers:
     end: Statement
     """Find the position of the last row of the batch; nothing if fewer rows are left than it may have, or
     something is held."""
-    count: Statement
-    """Count the rows up to there, then those of each follower."""
+    count: Statement | None
+    """Count the rows up to there, then those of each follower; None if nothing follows them."""
     followers: tuple[tuple[str, Statement], ...]
     """Delete what follows them: each follower by its name, the deepest first."""
     take: Statement
-    """Delete the rows."""
+    """Take the rows; none if something is held."""
 
     def steps(self) -> Iterator[RunStep]:
         """Yield the statements as they run."""
-        fits = "if all of it fits"
+        fits = "if all of it fits" if self.followers else ""
         yield RunStep("find where the batch ends", self.end)
         yield RunStep("count what leaves with it", self.count)
         for name, statement in self.followers:

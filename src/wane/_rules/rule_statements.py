@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 from wane._contract.model import Cap
 from wane._db.schema import TableInfo
 from wane._db.statement import Statement, TimeSlot
-from wane._rules.batch_statements import AtOnceStatements, FollowerStatements, KnownEdgeStatements, RangeWithFollowers
+from wane._rules.batch_statements import AtOnceStatements, FollowerStatements, KnownEdgeStatements, RangeStatements
 from wane._rules.indexes import has_time_index
 from wane._rules.rows import Rows
 from wane._rules.run_step import IF_LARGE, IF_LOCKED, RunStep
@@ -140,12 +140,14 @@ class RuleStatements:
         return self._compiler.known_edge() if self._compiler.edge and self.dialect.locks_rows else None
 
     @cached_property
-    def unheld(self) -> tuple[Statement, Statement] | None:
-        """Do what `batch_end` and `take_range` do, faster, if nothing of the table is held; else find and take nothing.
+    def unheld(self) -> RangeStatements | None:
+        """Do what `batch_end` and `take_range` do, faster and with what follows the rows, if nothing is held; else take
+        nothing.
 
-        None on PostgreSQL, and without Wane's own tables."""
-        holds = self._compiler.rows.holds and not self.dialect.locks_rows
-        return self._compiler.unheld() if self._ranged and holds else None
+        None on PostgreSQL, without Wane's own tables, and for rows that are taken by their keys only."""
+        rows = self._compiler.rows
+        by_position = self._ranged or takes_followers_by_range(rows, self._selection)
+        return self._compiler.unheld() if by_position and rows.holds and not self.dialect.locks_rows else None
 
     @cached_property
     def batch_end(self) -> Statement | None:
@@ -158,12 +160,6 @@ class RuleStatements:
         if not self._ranged:
             return None
         return self._compiler.take_oldest() if self.dialect.locks_rows else self._compiler.take_up_to()
-
-    @cached_property
-    def with_followers(self) -> RangeWithFollowers | None:
-        """Take rows with their followers by their position (SQLite); None if they are taken by their keys only."""
-        by_position = takes_followers_by_range(self._compiler.rows, self._selection)
-        return self._compiler.with_followers() if by_position else None
 
     @cached_property
     def at_once(self) -> AtOnceStatements | None:
@@ -212,18 +208,17 @@ class RuleStatements:
 
     def range_steps(self) -> Iterator[RunStep]:
         """Yield the statements that take rows by their position."""
-        find, take, when = "find where the batch ends", "take the batch", ""
+        when = ""
         if not self.dialect.locks_rows:
             yield RunStep("find where the cap ends, again once others have changed anything", self.edge)
         if self.unheld is not None:
-            yield RunStep(find, self.unheld[0])
-            yield RunStep(take, self.unheld[1])
+            yield from self.unheld.steps()
             when = "if rows are held"
-        yield RunStep(find, self.batch_end, when)
+        yield RunStep("find where the batch ends", self.batch_end, when)
         if self.known_edge is not None:
             yield from self.known_edge.steps(self.edge)
             when = "if others are active, or outside of a sweep"
-        yield RunStep(take, self.take_range, when)
+        yield RunStep("take the batch", self.take_range, when)
         if self.dialect.locks_rows:
             yield RunStep("find the oldest due rows", self.candidates, IF_LOCKED)
             yield RunStep("lock those that are free", self.lock_unlocked, IF_LOCKED)

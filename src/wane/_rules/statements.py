@@ -19,7 +19,7 @@ from wane._rules.batch_statements import (
     FollowerPath,
     FollowerStatements,
     KnownEdgeStatements,
-    RangeWithFollowers,
+    RangeStatements,
 )
 from wane._rules.indexes import has_time_index, orders_keys, served
 from wane._rules.queries import Queries
@@ -226,17 +226,23 @@ class Compiler:
 
     # By their position
 
-    def unheld(self) -> tuple[Statement, Statement]:
-        """Find and take rows of a table without any hold.
+    def unheld(self) -> RangeStatements:
+        """Find and take rows with what follows them, where no table has any hold.
 
         A function in a statement, even one that is never called, makes SQLite copy every page that the statement
         changes, and functions write the key of a held row.
 
         A batch of a sweep that does not pause ends where it would if all rows of their state and age left: what retains
-        rows otherwise, or whether a text is a timestamp, is read by the statement that takes them, and only there.
+        rows otherwise, or whether a text is a timestamp, is read by the statement that takes them, and only there. With
+        followers, the end is that of the rows that leave, since these are counted.
         """
-        rows = self.rows.sparing_held_tables()
-        return self.batch_end(rows.without_holds(), may_end_ahead=True), self.take_up_to(rows)
+        rows, paths = self.rows.sparing_held_tables(), follower_paths(self.selection)
+        return RangeStatements(
+            self.batch_end(rows) if paths else self.batch_end(rows.without_holds(), may_end_ahead=True),
+            self._count_up_to(rows, paths) if paths else None,
+            tuple((str(path[-1].reference.name), self._take_following(rows, path)) for path in paths),
+            self.take_up_to(rows),
+        )
 
     def batch_end(self, rows: Rows | None = None, *, may_end_ahead: bool = False) -> Statement:
         """Find the position of the last of the `limit` oldest due rows; nothing if fewer are due.
@@ -282,15 +288,6 @@ class Compiler:
             behind = self.rows.compare(self.rows.position_columns(self.selection)[1:], key, "<=", keys)
             where.append(f"({time} < {at} OR {behind})")
         return where
-
-    def with_followers(self) -> RangeWithFollowers:
-        rows, paths = self.rows.sparing_held_tables(), follower_paths(self.selection)
-        return RangeWithFollowers(
-            self.batch_end(rows),
-            self._count_up_to(rows, paths),
-            tuple((str(path[-1].reference.name), self._take_following(rows, path)) for path in paths),
-            self.take_up_to(rows),
-        )
 
     def _count_up_to(self, rows: Rows, paths: Sequence[FollowerPath]) -> Statement:
         p = rows.parameters()
