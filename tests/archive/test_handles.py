@@ -14,7 +14,8 @@ import pytest
 from archive.cold import cold_keeper, events
 from archive.inline import InlineExecutor
 from servers import Database
-from wane._archive.delta.cold_table import LOG, ColdTable
+from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.log_entry import LOG
 from wane._archive.delta.paths import children
 from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._leases import Lease

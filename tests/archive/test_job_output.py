@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from archive.cold import cold_keeper, events
 from archive.object_server import ObjectServer
 from servers import SqliteDatabase
 from wane._archive.delta import job_output
+from wane._archive.delta.job_output import JobOutput
 from wane._archive.delta.object_store import ObjectPath
 from wane._archive.spark.session import session
 from wane._contract.settings import SparkSettings
@@ -132,10 +135,71 @@ def test_two_commits_of_one_number_add_one(tmp_path: Path) -> None:
     assert (stored(path), files(path)) == ([1], 1)
 
 
+@pytest.mark.parametrize("overtaking", [1, 2])
+def test_a_job_that_is_overtaken_after_it_has_read_the_log_commits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overtaking: int
+) -> None:
+    """Another run of the job, under its number or a later one, commits after it has read the log."""
+    path = tmp_path / "report"
+    before = writer(path, 1, app="hourly")
+    before.commit([before.write(rows(9))])
+    slow, fast = writer(path), writer(path, overtaking)
+    message = slow.write(rows(1))
+    is_done = JobOutput._is_done
+
+    def overtaken(output: JobOutput, table: DeltaTable) -> bool:
+        done = is_done(output, table)
+        monkeypatch.setattr(JobOutput, "_is_done", is_done)
+        fast.commit([fast.write(rows(2))])
+        return done
+
+    monkeypatch.setattr(JobOutput, "_is_done", overtaken)
+    refused = pytest.raises(WrongArgument, match="sequence 2 already") if overtaking == 2 else nullcontext()
+    with refused:
+        slow.commit([message])
+    assert (stored(path), files(path)) == ([2, 9], 2)
+
+
+def test_files_that_the_driver_does_not_see_are_not_committed(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    made = writer(path)
+    messages = [made.write(rows(1)), made.write(rows(2))]
+    next(path.glob("*.parquet")).unlink()  # As on a worker with a disk of its own.
+    with pytest.raises(ArchiveError, match="is not what a task wrote") as refused:
+        made.commit([*messages])
+    assert "that the driver and all tasks can reach" in refused.value.hint
+    assert (stored(path), files(path)) == ([], 0)
+
+
+def test_an_object_store_that_ignores_conditional_puts_is_refused(server: ObjectServer) -> None:
+    made = writer(f"{server.bucket()}/report")
+    message = made.write(rows(1))
+    with server.failing("strip", method="PUT"), pytest.raises(ArchiveError, match="ignores conditional puts"):
+        made.commit([message])
+
+
+def test_a_task_begins_another_file_when_one_is_large_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report"
+    monkeypatch.setattr(job_output, "GROUP_ROWS", 1_000)
+    bodies = pa.array([os.urandom(20).hex() for _ in range(1_000)])
+    batch = pa.RecordBatch.from_pydict({"id": pa.array(range(1_000)), "body": bodies})
+    options = {"path": str(path), "app": "nightly", "sequence": "1"}
+    made = ColdSource({**options, "file_bytes": "100000"}).writer(SCHEMA, overwrite=False)
+    made.commit([made.write(iter([batch] * 20))])
+    sizes = [file.stat().st_size for file in path.glob("*.parquet")]
+    assert len(sizes) > 3
+    assert sum(size < 100_000 for size in sizes) <= 1, "the last one"
+    assert max(sizes) < 200_000, "a group of rows more than requested at most"
+    assert len(stored(path)) == 20_000
+    for wrong in ("0", "128 MB"):
+        with pytest.raises(WrongArgument, match="file_bytes"):
+            ColdSource({**options, "file_bytes": wrong}).writer(SCHEMA, overwrite=False)
+
+
 def test_what_a_failed_job_wrote_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "report"
     made = writer(path)
-    made.abort([made.write(rows(1)), None, _ColdMessage(None)])
+    made.abort([made.write(rows(1)), None, _ColdMessage([])])
     assert (files(path), (path / "_delta_log").exists()) == (0, False)
 
 

@@ -49,7 +49,7 @@ from wane._archive.spark.connect import exported_snapshot, opened, source_of
 from wane._archive.spark.reader import Source
 from wane._archive.spark.secret import task_source
 from wane._contract.load import load_contract
-from wane._contract.settings import SparkSettings
+from wane._contract.settings import SparkSettings, UpkeepSettings
 from wane._db import open_store
 from wane._db.statement import text_literal
 from wane._findings import did_you_mean
@@ -59,7 +59,7 @@ from wane.errors import WrongArgument
 ONE_TASK, EACH_TASK = "one task", "each task"
 _SETTABLE = ("table", "rule", "range_rows", "snapshot")
 _OPTIONS = (*_SETTABLE, "contract", "kind", "database", "at", "variable", "now")
-_MOST_ROWS = 10**12
+_MOST_ROWS = _MOST_BYTES = 10**12
 _ELSEWHERE = "spark://elsewhere"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SIGNS = {EqualTo: "=", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
@@ -124,8 +124,9 @@ class ColdSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> _ColdWriter:
         """Return a writer that adds rows to a table of the job's own, in one commit, once for its name and number.
 
-        Options: `app`, the job's name, and `sequence`, a number that grows from run to run. Raise WrongArgument if one
-        is missing, for a table of an archive, and for rows that do not fit the table.
+        Options: `app`, the job's name, `sequence`, a number that grows from run to run, and `file_bytes`, the size of
+        a file from which on a task begins another one. Raise WrongArgument if one of the first two is missing, for a
+        table of an archive, and for rows that do not fit the table.
         """
         if overwrite:
             raise WrongArgument("wane_cold only adds rows", '`.mode("append")`')
@@ -135,7 +136,10 @@ class ColdSource(DataSource):
                 "wane_cold commits a job once, by its name and a number that grows from run to run",
                 '`.option("app", "nightly").option("sequence", "20261117")`',
             )
-        output = JobOutput(self._path, _storable(schema), f"job:{application}", int(sequence))
+        file_bytes = self.options.get("file_bytes", str(UpkeepSettings().file_bytes))
+        if not file_bytes.isdecimal() or not 0 < int(file_bytes) < _MOST_BYTES:
+            raise WrongArgument(f"file_bytes is {file_bytes!r}", "pass the size of a file in bytes, such as 128000000")
+        output = JobOutput(self._path, _storable(schema), f"job:{application}", int(sequence), int(file_bytes))
         output.require_writable()
         return _ColdWriter(output)
 
@@ -192,11 +196,11 @@ class _ColdReader(DataSourceReader):
 class _ColdMessage(WriterCommitMessage):
     """What a task wrote."""
 
-    file: WrittenFile | None
+    files: list[WrittenFile]
 
 
 class _ColdWriter(DataSourceArrowWriter):
-    """Writes one file in each task, and commits all of them at the driver."""
+    """Writes files in each task, and commits all of them at the driver."""
 
     def __init__(self, output: JobOutput) -> None:
         self._output = output
@@ -215,7 +219,7 @@ class _ColdWriter(DataSourceArrowWriter):
 
 
 def _files(messages: list[WriterCommitMessage | None]) -> list[WrittenFile]:
-    return [one.file for one in messages if isinstance(one, _ColdMessage) and one.file is not None]
+    return [file for one in messages if isinstance(one, _ColdMessage) for file in one.files]
 
 
 def _storable(schema: StructType) -> list[tuple[str, str]]:

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from wane._archive.delta.evolution import wider
 from wane._archive.delta.failure import unreadable, writing
+from wane._archive.delta.log_entry import LOG, is_written, sync_log, write_entry
 from wane._archive.delta.object_store import ObjectPath, reason, storage_options
-from wane._archive.delta.paths import ColdPath, cold_path, local_path, remove_tree, sync_folder
+from wane._archive.delta.paths import ColdPath, cold_path, local_path, remove_tree
 from wane._archive.rows.content import Shape, arrow_type
 from wane._archive.rows.names import archived_name
 from wane._archive.rows.types import KEY, MONTH, ORIGIN, PARENT, SWEEP, VERSION
@@ -35,11 +36,10 @@ from wane._leases import Lease
 from wane.errors import ArchiveBusy, ArchiveError
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable, Field
+    from deltalake import DeltaTable, Field
     from deltalake.transaction import AddAction, RemoveAction
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-LOG = "_delta_log"
 _FORMAT = 1
 ATTEMPTS = 20
 """How often a commit, or a change of columns, is tried, while other databases commit to the same table."""
@@ -452,25 +452,10 @@ class ColdTable:
     def _fence(self, lease: Lease) -> str:
         return f"wane-fence:{self.origin}:{lease.name}"
 
-    def properties(
-        self, table: DeltaTable, leases: Sequence[Lease], done: Mapping[str, int], **metadata: str
-    ) -> CommitProperties:
-        """Build the properties of a commit from the state that a handle sees: see `versions`."""
-        from deltalake import CommitProperties, Transaction
-
-        if self.shared:
-            metadata["origin"] = self.partition
-        versions = self.versions(table, leases, done)
-        return CommitProperties(
-            custom_metadata={f"wane.{name}": value for name, value in metadata.items()},
-            app_transactions=[Transaction(name, version) for name, version in versions.items()],
-        )
-
     def versions(self, table: DeltaTable, leases: Sequence[Lease], done: Mapping[str, int]) -> dict[str, int]:
         """Return what a commit from the state that a handle sees records: its number, fences, and what it has `done`.
 
-        Each is an application transaction: of two commits from one state with the same application, Delta Lake accepts
-        one. Raise ArchiveBusy if the log has a later fence of one of the leases.
+        Raise ArchiveBusy if the log has a later fence of one of the leases.
         """
         self.require_fences(table, leases)
         versions = {self._counter: self.commits(table) + 1}
@@ -498,11 +483,11 @@ class ColdTable:
         done: Mapping[str, int],
         **metadata: str,
     ) -> None:
-        """Make one commit from the state that a handle sees."""
-        properties = self.properties(table, leases, done, **metadata)
-        with writing(self.root):
-            table.create_write_transaction(actions, "append", table.schema(), [MONTH], commit_properties=properties)
-            self.sync()
+        """Make one commit from the state that a handle sees: see `versions`."""
+        if self.shared:
+            metadata["origin"] = self.partition
+        named = {f"wane.{name}": value for name, value in metadata.items()}
+        write_entry(table, self.root, actions, [MONTH], self.versions(table, leases, done), named)
 
     def give(self, origin: str, writers: Sequence[str], leases: Sequence[Lease]) -> ColdTable:
         """Transfer the table to the database under its new name `origin`, with what the log records of sweeps and
@@ -524,7 +509,7 @@ class ColdTable:
         assert handle is not None
         with writing(self.root):
             handle.alter.set_table_description(given._description)
-            given.sync()
+            sync_log(self.root)
         return given
 
     def take_over(self, leases: Sequence[Lease]) -> None:
@@ -562,13 +547,12 @@ class ColdTable:
                     raise
 
     def additions(self, files: Sequence[Any]) -> list[AddAction | RemoveAction]:
-        """Return the actions that add files, each of which is checked: a commit that names a missing one would be
-        accepted."""
+        """Return the actions that add files, each of which is checked."""
         from deltalake.transaction import AddAction
 
         for file in files:
             path = self.folder / file["path"]
-            if not path.is_file() or path.stat().st_size != file["bytes"]:
+            if not is_written(path, file["bytes"]):
                 raise ArchiveError(f"{path} is not what was written", "run again: its rows are copied again")
         now = int(time.time() * 1000)
         return [
@@ -589,13 +573,6 @@ class ColdTable:
         return {
             local_path(one) if isinstance(self.root, ObjectPath) else os.path.realpath(local_path(one)) for one in uris
         }
-
-    def sync(self) -> None:
-        """Make sure that what was committed survives a power cut: hot rows are deleted because of it."""
-        log = self.log
-        if isinstance(log, Path):
-            sync_folder(max(log.glob("*.json")))
-            sync_folder(log)
 
 
 def require_conditional_puts(folder: ColdPath) -> None:

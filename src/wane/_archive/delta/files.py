@@ -13,6 +13,7 @@ from datetime import MAXYEAR, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.log_entry import is_written
 from wane._archive.rows.statistics import is_whole_text
 from wane._archive.rows.types import MONTH, SWEEP
 from wane._leases import Lease
@@ -164,7 +165,7 @@ def replace(
         raise ArchiveChanged(f"{cold.folder / missing[0]} is no longer a part of the archive", _RETRY_HINT)
     for file in change.added:
         path = cold.folder / file.path
-        if not path.is_file() or path.stat().st_size != file.bytes:
+        if not is_written(path, file.bytes):
             raise ArchiveChanged(f"{path} is not what was written", _RETRY_HINT)
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [

@@ -72,11 +72,11 @@ def commit_together(commits: Sequence[SweepCommit]) -> dict[int, Exception]:
 
 
 def _commit_in_one(commits: Sequence[SweepCommit], problems: dict[int, Exception]) -> None:
-    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError
 
     from wane._archive.delta.cold_table import ATTEMPTS
-    from wane._archive.delta.failure import writing
+    from wane._archive.delta.log_entry import write_entry
     from wane._archive.delta.object_store import storage_options
     from wane._archive.delta.shared_table import as_logged
     from wane._archive.rows.types import MONTH, ORIGIN
@@ -115,16 +115,8 @@ def _commit_in_one(commits: Sequence[SweepCommit], problems: dict[int, Exception
             "wane.origin": ",".join(one.cold.partition for one in added),
             "wane.sweep": ",".join(str(one.sweep) for one in added),
         }
-        properties = CommitProperties(
-            custom_metadata=metadata,
-            app_transactions=[Transaction(name, version) for name, version in versions.items()],
-        )
         try:
-            with writing(root):
-                table.create_write_transaction(
-                    actions, "append", table.schema(), [ORIGIN, MONTH], commit_properties=properties
-                )
-                added[0].cold.sync()
+            write_entry(table, root, actions, [ORIGIN, MONTH], versions, metadata)
             return
         except CommitFailedError:
             if attempt + 1 == ATTEMPTS:

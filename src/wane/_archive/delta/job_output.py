@@ -2,7 +2,9 @@
 
 Tasks write files, and the driver makes one commit of them, with the job's name and number as an application
 transaction: a job that is repeated under its number adds nothing, and one with a lower number than the last is refused.
-What is in no commit is in no table. Tables of the archive are not written this way: only sweeps write to them.
+What is in no commit is in no table. The number is the job's fence: once a run with a higher one has committed, an
+earlier run that was only slow commits nothing. Tables of the archive are not written this way: only sweeps write to
+them.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Field, Transaction
+from deltalake import CommitProperties, DeltaTable, Field
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import PrimitiveType, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
+from wane._archive.delta.cold_table import require_conditional_puts
 from wane._archive.delta.failure import writing
 from wane._archive.delta.frames import GROUP_BYTES, GROUP_ROWS
+from wane._archive.delta.log_entry import is_written, write_entry
 from wane._archive.delta.object_store import storage_options
 from wane._archive.delta.paths import ColdPath, cold_path, source, sync_file, sync_folder
 from wane._archive.rows.content import Shape, arrow_type
@@ -51,6 +55,8 @@ class JobOutput:
     shape: Shape
     application: str
     sequence: int
+    file_bytes: int
+    """The size from which on a task begins another file."""
 
     @property
     def _folder(self) -> ColdPath:
@@ -90,52 +96,62 @@ class JobOutput:
             )
         return last == self.sequence
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenFile | None:
-        """Write the rows of one task to a file of a name that no other attempt shares; None if there are none."""
+    def write(self, batches: Iterator[pa.RecordBatch]) -> list[WrittenFile]:
+        """Write the rows of one task to files of names that no other attempt shares; none if there are no rows."""
         schema = pa.schema([(name, arrow_type(kind)) for name, kind in self.shape])
-        folder, name = self._folder, f"part-{uuid.uuid4().hex}.parquet"
-        path = folder / name
+        folder, paths = self._folder, list[ColdPath]()
+        groups = _groups(batches, schema)
         with writing(folder):
             try:
-                rows = _write(path, schema, batches)
-                if not rows:
-                    path.unlink()
-                    return None
-                sync_folder(folder)
-                footer = pq.read_metadata(source(path))
-                return WrittenFile(name, path.stat().st_size, json.dumps(statistics(footer, ())))
+                group = next(groups, None)
+                while group is not None:
+                    paths.append(folder / f"part-{uuid.uuid4().hex}.parquet")
+                    group = _write(paths[-1], schema, group, groups, self.file_bytes)
+                if paths:
+                    sync_folder(folder)
+                return [_written(path) for path in paths]
             except BaseException:
-                # The driver does not know the file of a task that failed, so it cannot remove it.
-                _remove(path)
+                # The driver does not know the files of a task that failed, so it cannot remove them.
+                for path in paths:
+                    _remove(path)
                 raise
 
     def commit(self, files: Sequence[WrittenFile]) -> bool:
         """Add the files in one commit; return False, and remove them, if this job was committed.
 
-        Remove them and raise WrongArgument if it was committed under a higher number meanwhile.
+        Remove them and raise WrongArgument if it was committed under a higher number meanwhile, and ArchiveError if
+        one is missing.
         """
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.name, file.bytes, {}, now, data_change=True, stats=file.statistics) for file in files
         ]
-        once = CommitProperties(app_transactions=[Transaction(self.application, self.sequence)])
         with writing(self._folder):
             for _ in range(_ATTEMPTS):
                 table = self._open() or self._create()
                 try:
-                    done = self._is_done(table)
-                except WrongArgument:
+                    if self._is_done(table):
+                        self.abort(files)
+                        return False
+                    self._require_written(files)
+                except (WrongArgument, ArchiveError):
                     self.abort(files)
                     raise
-                if done:
-                    self.abort(files)
-                    return False
                 try:
-                    table.create_write_transaction(actions, "append", table.schema(), [], commit_properties=once)
+                    write_entry(table, self._folder, actions, [], {self.application: self.sequence}, {})
                 except CommitFailedError:
                     continue  # Another job committed meanwhile, perhaps under this name: what it did is read again.
                 return True
         raise ArchiveChanged(f"{self.path} changes faster than it can be written", "run the job again")
+
+    def _require_written(self, files: Sequence[WrittenFile]) -> None:
+        for file in files:
+            path = self._folder / file.name
+            if not is_written(path, file.bytes):
+                raise ArchiveError(
+                    f"{path} is not what a task wrote",
+                    "write to a folder that the driver and all tasks can reach, or to an object store",
+                )
 
     def abort(self, files: Sequence[WrittenFile]) -> None:
         """Remove files that are not part of the table, as far as they can be removed.
@@ -161,6 +177,7 @@ class JobOutput:
         return DeltaTable(self.path, storage_options=options)
 
     def _create(self) -> DeltaTable:
+        require_conditional_puts(self._folder)
         fields = [Field(name, PrimitiveType(kind), nullable=True) for name, kind in self.shape]
         options = storage_options(self._folder)
         try:
@@ -175,16 +192,25 @@ class JobOutput:
             return table
 
 
-def _write(path: ColdPath, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write rows to a new file; return how many there were."""
-    rows = 0
+def _write(
+    path: ColdPath, schema: pa.Schema, first: pa.Table, others: Iterator[pa.Table], file_bytes: int
+) -> pa.Table | None:
+    """Write groups of rows to a new file until it is large enough; return the first group of the next file."""
+    group: pa.Table | None = first
     with path.open("xb") as sink:
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
-            for group in _groups(batches, schema):
-                rows += len(group)
-                writer.write_table(group, row_group_size=max(1, len(group)))
+            size = 0
+            while group is not None and size < file_bytes:
+                writer.write_table(group, row_group_size=len(group))
+                size = sink.tell()
+                group = next(others, None)
         sync_file(path, sink)
-    return rows
+    return group
+
+
+def _written(path: ColdPath) -> WrittenFile:
+    footer = pq.read_metadata(source(path))
+    return WrittenFile(path.name, path.stat().st_size, json.dumps(statistics(footer, ())))
 
 
 def _remove(path: ColdPath) -> None:
