@@ -234,8 +234,9 @@ def test_a_read_only_connection_does_not_migrate(database: Database) -> None:
     assert (
         hint
         == {
-            "sqlite": "the file or its folder cannot be written",
-            "postgres": "the connection or the server is read-only; a standby's primary is not",
+            "sqlite": "let the user that runs Wane write the file and its folder, where SQLite puts its journal"
+            " (`chmod`, `chown`), or run Wane as their owner; `wane check`, `plan` and `health` only read",
+            "postgres": "connect to the primary if this is a standby; otherwise turn off `default_transaction_read_only`",
         }[database.store]
     )
     assert own_tables(database) == set()

@@ -559,7 +559,9 @@ def _explain(problem: psycopg.Error, what: str, grant: str) -> WaneError:
             return StoreError(text, hint)
         return SchemaChanged(text, "a table or a column that a statement names is no longer as it was")
     if isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
-        return StoreError(text, "the connection or the server is read-only; a standby's primary is not")
+        return StoreError(
+            text, "connect to the primary if this is a standby; otherwise turn off `default_transaction_read_only`"
+        )
     if isinstance(problem, (psycopg.OperationalError, *_ENDED_BY_SERVER)):
         return Unreachable(
             text,
