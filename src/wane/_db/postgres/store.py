@@ -564,7 +564,8 @@ def _privilege(message: str) -> str:
     if denied := _OF_SCHEMA.match(message):
         schema = denied["schema"]
         if schema == OWN_SCHEMA:
-            return f"{_ADMIN_ROLE}; what `wane sql install` and `wane migrate` create belongs to the schema's owner"
+            creating = "`wane migrate`, `wane sql install` and `wane partition convert`"
+            return f"{_ADMIN_ROLE}; {creating} create there what needs the schema's owner, or a member of its role"
         return (
             f"let its owner grant the role that runs Wane USAGE on schema {schema}, and CREATE to create anything there"
         )
