@@ -432,7 +432,8 @@ def test_row_security_is_reported(postgres_database: PostgresDatabase, contract:
                 "events",
                 RULE_PATH,
                 "row-level security of events hides rows from this role; Wane refuses to read so",
-                "run Wane as the table's owner or as a role with BYPASSRLS",
+                "run Wane as a role with BYPASSRLS, which members of it do not inherit, or as the table's owner, unless the"
+                " table has FORCE ROW LEVEL SECURITY",
             )
         ]
 

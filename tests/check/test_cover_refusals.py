@@ -24,7 +24,10 @@ time = {{ column = "at", unit = "ms" }}
 keep = "7d"
 """
 OTHERS = HEALTHY + HEALTHY.replace("events", "others")
-GRANT = "grant the role what it needs, or use another"
+GRANT = (
+    "let a superuser, or the owner of the tables and of schema wane, run `wane roles --apply`, and grant the contract's"
+    " admin role to the role that runs Wane"
+)
 
 
 def test_a_table_that_may_not_be_read_does_not_fail_others(postgres_database: PostgresDatabase) -> None:

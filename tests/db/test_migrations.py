@@ -234,8 +234,9 @@ def test_a_read_only_connection_does_not_migrate(database: Database) -> None:
     assert (
         hint
         == {
-            "sqlite": "the file or its folder cannot be written",
-            "postgres": "the connection or the server is read-only; a standby's primary is not",
+            "sqlite": "let the user that runs Wane write the file and its folder, where SQLite puts its journal"
+            " (`chmod`, `chown`), or run Wane as their owner; `wane check`, `plan` and `health` only read",
+            "postgres": "connect to the primary if this is a standby; otherwise turn off `default_transaction_read_only`",
         }[database.store]
     )
     assert own_tables(database) == set()
@@ -264,7 +265,8 @@ def test_a_role_that_may_create_nothing_is_reported_what_to_grant(postgres_datab
         assert message.startswith("Wane's own tables cannot be created: permission denied for database ")
         assert hint == (
             f"let the database's owner run `GRANT CREATE ON DATABASE … TO {role}`, or "
-            f"`CREATE SCHEMA wane AUTHORIZATION {role}`, or what `wane migrate --print` prints"
+            f"`CREATE SCHEMA wane AUTHORIZATION {role}`, or what `wane migrate --print` prints,"
+            " and then `wane roles --apply`, and grant it the contract's admin role"
         )
 
 
@@ -291,6 +293,56 @@ def test_a_plain_role_finds_a_migrated_database_up_to_date(postgres_database: Po
         with as_role(postgres_database, role) as store:
             assert store.migrate() == []
             assert store.is_migrated()
+
+
+def test_a_role_that_does_not_own_the_schema_is_sent_to_its_owner(postgres_database: PostgresDatabase) -> None:
+    with opened(postgres_database) as store:
+        store.migrate()
+    last = names(postgres_database)[-1]
+    postgres_database.execute("DELETE FROM wane.migration WHERE name = ?", (last,))
+    with plain_role(postgres_database) as role:
+        postgres_database.script(
+            f"GRANT USAGE ON SCHEMA wane TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA wane TO {role}"
+        )
+        with as_role(postgres_database, role) as store, pytest.raises(StoreError) as caught:
+            store.migrate()
+    assert caught.value.hint == (
+        "schema wane belongs to postgres: connect as its owner, or as a member of the owner's role; no grant on it is enough"
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "hint"),
+    [
+        ("ALTER TABLE public.thing ADD COLUMN more text", "connect as its owner, or as a member of the owner's role"),
+        ("CREATE TABLE wane.thing (id text)", "let a superuser, or the owner of the tables and of schema wane, run"),
+        ("SELECT 1 FROM public.thing", "let a superuser, or the owner of the tables and of schema wane, run"),
+        ("SELECT 1 FROM public.secret", "run Wane as a role with BYPASSRLS"),
+        ("CREATE TABLE public.more (id text)", "let its owner grant the role that runs Wane USAGE on schema public"),
+    ],
+    ids=["owner", "own schema", "table", "row security", "schema"],
+)
+def test_the_hint_for_a_missing_privilege_is_what_resolves_it(
+    postgres_database: PostgresDatabase, statement: str, hint: str
+) -> None:
+    with opened(postgres_database) as store:
+        store.migrate()
+    postgres_database.script(
+        "CREATE TABLE public.thing (id text); CREATE TABLE public.secret (id text);"
+        " ALTER TABLE public.secret ENABLE ROW LEVEL SECURITY; GRANT SELECT ON public.secret TO PUBLIC"
+    )
+    with plain_role(postgres_database) as role:
+        postgres_database.script(
+            f"GRANT USAGE ON SCHEMA wane TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA wane TO {role}"
+        )
+        with (
+            as_role(postgres_database, role) as store,
+            pytest.raises(StoreError) as caught,
+            store.transaction() as transaction,
+        ):
+            transaction.execute(statement, {})
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(hint)
 
 
 def test_a_process_that_waits_for_another_migration_does_not_give_up_soon(postgres_database: PostgresDatabase) -> None:

@@ -52,6 +52,13 @@ class OnDelete(StrEnum):
     SET_DEFAULT = "SET DEFAULT"
 
 
+SEES_ALL_ROWS = (
+    "run Wane as a role with BYPASSRLS, which members of it do not inherit, or as the table's owner, unless the table has"
+    " FORCE ROW LEVEL SECURITY"
+)
+"""What resolves that row-level security hides rows."""
+
+
 @frozen
 class Column:
     """A column.

@@ -46,7 +46,7 @@ def apply_roles(store: Store, contract: Contract) -> RolePlan:
     _require_roles(store)
     store.require_migrated()
     schema = store.reflect()
-    hint = "let a superuser, or who owns the tables and may create roles, run what `wane roles --print` prints"
+    hint = "let a superuser, or who owns the tables, Wane's own too, and may create roles, run what `wane roles --print` prints"
     with _explained(hint), store.transaction() as transaction:
         planner = RolePlanner(transaction.execute, contract, schema, store.types)
         before = planner.plan()

@@ -13,7 +13,7 @@ from wane._contract import toml
 from wane._contract.lint import UNTOUCHABLE
 from wane._contract.model import Contract, Mark
 from wane._contract.names import TableName, join_name
-from wane._db.schema import Column, ForeignKey, OnDelete, Schema, TableInfo, Trigger
+from wane._db.schema import SEES_ALL_ROWS, Column, ForeignKey, OnDelete, Schema, TableInfo, Trigger
 from wane._db.statement import Dialect
 from wane._findings import Severity
 from wane._frozen import frozen
@@ -157,8 +157,7 @@ class _Check:
         message = f"row-level security of {table.name} hides rows from this role; Wane refuses to read so"
         known = (one.message for one in self.report.findings if one.code == "row-security")
         if table.hides_rows and message not in known:
-            fix = "run Wane as the table's owner or as a role with BYPASSRLS"
-            self._add(Severity.WARNING, "row-security", message, fix)
+            self._add(Severity.WARNING, "row-security", message, SEES_ALL_ROWS)
 
     def _add(self, severity: Severity, code: str, message: str, fix: str) -> None:
         self.report.add(severity, code, self.name, self.path, message, fix)

@@ -24,7 +24,7 @@ from wane._db.postgres.reflect import read_schemas, reflect
 from wane._db.postgres.settings import BY_INDEX, SAFE_SETTINGS, SEARCH_PATH, UNLIMITED, set_locally, set_session
 from wane._db.postgres.transaction import LOCAL_SETTINGS, PostgresTransaction, beginning, inside, opened
 from wane._db.postgres.watch import PostgresWatch
-from wane._db.schema import Schema
+from wane._db.schema import SEES_ALL_ROWS, Schema
 from wane._db.statement import Execute, Statement
 from wane._db.store import Store
 from wane._db.transaction import Transaction, driver_connection
@@ -100,7 +100,15 @@ _DATABASE = "SELECT '', oid FROM pg_database WHERE datname = current_database()"
 _MAY_IDENTIFY = "SELECT has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')"
 _APPLIED = f"SELECT name FROM {OWN_SCHEMA}.migration ORDER BY name"
 _HAS_TABLE = f"SELECT to_regclass('{OWN_SCHEMA}.migration') IS NOT NULL"
-_HAS_SCHEMA = f"SELECT to_regnamespace('{OWN_SCHEMA}') IS NOT NULL"
+_SCHEMA_OWNER = f"SELECT (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = '{OWN_SCHEMA}')"
+_ADMIN_ROLE = (
+    f"let a superuser, or the owner of the tables and of schema {OWN_SCHEMA}, run `wane roles --apply`, and grant the"
+    " contract's admin role to the role that runs Wane"
+)
+_AS_OWNER = "connect as its owner, or as a member of the owner's role; no grant on it is enough"
+_OWNED = re.compile("must be owner of ")
+_OF_SCHEMA = re.compile("permission denied for schema (?P<schema>.+)")
+"""What messages in English begin with; in other languages the hint is less specific."""
 _MIGRATION_TABLE = (
     f"CREATE TABLE IF NOT EXISTS {OWN_SCHEMA}.migration"
     " (name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
@@ -427,8 +435,8 @@ class PostgresStore(Store):
 
     def applied_migrations(self) -> list[str]:
         hint = (
-            "the role that runs Wane needs the contract's admin role: `wane roles --apply`, then GRANT it. To read only"
-            f" the pressure, the reader role and {OWN_SCHEMA}.v_queue_retention_pressure are enough"
+            f"{_ADMIN_ROLE}. To read only the pressure, the reader role and"
+            f" {OWN_SCHEMA}.v_queue_retention_pressure are enough"
         )
         with self._turn, _Explained("Wane's own tables cannot be read", hint), self._read_transaction() as connection:
             [(known,)] = connection.execute(_HAS_TABLE).fetchall()
@@ -444,15 +452,19 @@ class PostgresStore(Store):
         settings = set_locally({**_SETTINGS, "lock_timeout": str(_MIGRATION_MILLISECONDS)})
         hint = (
             f"let the database's owner run `GRANT CREATE ON DATABASE … TO {connection.info.user}`, or "
-            f"`CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {connection.info.user}`, or what `wane migrate --print` prints"
+            f"`CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {connection.info.user}`, or what `wane migrate --print` prints,"
+            " and then `wane roles --apply`, and grant it the contract's admin role"
         )
+        explained = _Explained("Wane's own tables cannot be created", hint)
         with (
-            _Explained("Wane's own tables cannot be created", hint),
+            explained,
             opened(connection, f"{_READ_COMMITTED} {access}; {settings}"),
         ):
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
-            [(prepared,)] = connection.execute(_HAS_SCHEMA)
-            if not prepared:  # Even with IF NOT EXISTS it would need the right to create schemas.
+            [(owner,)] = connection.execute(_SCHEMA_OWNER)
+            if owner is not None:
+                explained.grant = f"schema {OWN_SCHEMA} belongs to {owner}: {_AS_OWNER}"
+            else:  # Even with IF NOT EXISTS it would need the right to create schemas.
                 connection.execute(f"CREATE SCHEMA {OWN_SCHEMA}")
             [(known,)] = connection.execute(_HAS_TABLE)
             if not known:
@@ -530,17 +542,34 @@ The driver does not count these as errors of the connection."""
 class _Explained:
     """Convert the driver's errors to Wane's, with messages for users."""
 
-    __slots__ = ("_grant", "_what")
+    __slots__ = ("_what", "grant")
 
-    def __init__(self, what: str, grant: str = "grant the role what it needs, or use another") -> None:
-        self._what, self._grant = what, grant
+    def __init__(self, what: str, grant: str = "") -> None:
+        self._what, self.grant = what, grant
 
     def __enter__(self) -> None:
         """Do nothing: errors are converted when they leave the block."""
 
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         if isinstance(problem, psycopg.Error):
-            raise _explain(problem, self._what, self._grant) from problem
+            raise _explain(problem, self._what, self.grant) from problem
+
+
+def _privilege(message: str) -> str:
+    """Return the hint for a privilege that is missing: what only an owner may do, no grant allows."""
+    if "row-level security" in message:
+        return SEES_ALL_ROWS
+    if _OWNED.match(message):
+        return _AS_OWNER
+    if denied := _OF_SCHEMA.match(message):
+        schema = denied["schema"]
+        if schema == OWN_SCHEMA:
+            creating = "`wane migrate`, `wane sql install` and `wane partition convert`"
+            return f"{_ADMIN_ROLE}; {creating} create there what needs the schema's owner, or a member of its role"
+        return (
+            f"let its owner grant the role that runs Wane USAGE on schema {schema}, and CREATE to create anything there"
+        )
+    return _ADMIN_ROLE
 
 
 def _explain(problem: psycopg.Error, what: str, grant: str) -> WaneError:
@@ -553,13 +582,15 @@ def _explain(problem: psycopg.Error, what: str, grant: str) -> WaneError:
         return Locked(f"{what}: deadlock with another transaction")
     text = f"{what}: {_first_line(problem)}"
     if isinstance(problem, psycopg.errors.InsufficientPrivilege):
-        return StoreError(text, grant)
+        return StoreError(text, grant or _privilege(_first_line(problem)))
     if isinstance(problem, _UNKNOWN_NAMES):
         if hint := _pinning(problem):
             return StoreError(text, hint)
         return SchemaChanged(text, "a table or a column that a statement names is no longer as it was")
     if isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
-        return StoreError(text, "the connection or the server is read-only; a standby's primary is not")
+        return StoreError(
+            text, "connect to the primary if this is a standby; otherwise turn off `default_transaction_read_only`"
+        )
     if isinstance(problem, (psycopg.OperationalError, *_ENDED_BY_SERVER)):
         return Unreachable(
             text,

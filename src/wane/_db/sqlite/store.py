@@ -502,7 +502,8 @@ def _explain(what: str, problem: sqlite3.DatabaseError) -> StoreError:
         "SQLITE_NOTADB": "the file is not a SQLite database",
         "SQLITE_CORRUPT": "restore it from a backup; `PRAGMA integrity_check` lists what is damaged",
         "SQLITE_CANTOPEN": "check the path and the permissions of the file and its folder",
-        "SQLITE_READONLY": "the file or its folder cannot be written",
+        "SQLITE_READONLY": "let the user that runs Wane write the file and its folder, where SQLite puts its journal"
+        " (`chmod`, `chown`), or run Wane as their owner; `wane check`, `plan` and `health` only read",
         "SQLITE_FULL": "the disk is full",
     }
     kind = Unreachable if code in ("SQLITE_CANTOPEN", "SQLITE_NOTADB") else StoreError
