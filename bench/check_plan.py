@@ -23,7 +23,7 @@ from typing import Any
 
 import psycopg
 
-from bench.measuring import machine, measured, postgres_url, print_line, timed
+from bench.measuring import machine, measured, postgres_url, print_line, timed, version_of
 from wane._check.cover import cover
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
@@ -190,7 +190,7 @@ def measure(kind: str, url: str, promised: Contract, rounds: int, cpu: bool) -> 
     samples: dict[str, list[float]] = {"scan": [], "cover": [], "plan": []}
     findings: list[Finding] = []
     with open_store(resolve_url(url), promised.store, read_only=True) as store:
-        version, server = store.version(), server_of(store)
+        version, server = version_of(store), server_of(store)
         for number in range(rounds + 1):
             taken = {
                 "scan": measured(scanning, scan, cpu),

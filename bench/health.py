@@ -24,7 +24,7 @@ from bench.check_plan import (
     scan_sqlite,
     server_of,
 )
-from bench.measuring import ROOT, measured, print_line
+from bench.measuring import ROOT, measured, print_line, version_of
 from wane._contract.model import Contract
 from wane._db import open_store
 from wane._db.counting import Exactness
@@ -95,7 +95,7 @@ def measure(kind: str, url: str, promised: Contract, rounds: int, cpu: bool) -> 
         print_line(
             f"{kind} round {number}: " + ", ".join(f"{name} {seconds:.4f} s" for name, (seconds, _) in taken.items())
         )
-    version = retained.store.version()
+    version = version_of(retained.store)
     retained.close()
     return {
         "version": version,

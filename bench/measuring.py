@@ -15,6 +15,9 @@ from typing import Any
 
 import psycopg
 
+from wane._db import Store
+from wane._db.statement import Statement
+
 ROOT = Path(__file__).parents[1]
 AS_PEOPLE_RUN_IT = {"shared_buffers": "1GB", "max_wal_size": "4GB"}
 """Settings of a server that is measured; tests' servers are smaller."""
@@ -54,6 +57,15 @@ def postgres_url(*, tcp: bool = False) -> Iterator[str]:
         url = server.url.replace(str(directory), TCP_HOST) if tcp else server.url
         describe_server(url)
         yield url
+
+
+def version_of(store: Store) -> str:
+    """Return the name and the version of a store's database."""
+    name, text = {"sqlite": ("SQLite", "SELECT sqlite_version()"), "postgres": ("PostgreSQL", "SHOW server_version")}[
+        store.kind
+    ]
+    [(version,)] = store.read(Statement(text, {}), 10)
+    return f"{name} {version}"
 
 
 def describe_server(url: str) -> None:

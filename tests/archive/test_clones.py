@@ -18,6 +18,7 @@ from archive.cloning import cloned, reopened
 from archive.cold import CONTRACT, Cold, cold_keeper, events, insert_events
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._db import open_store
+from wane._db.identity import is_same_database
 from wane._db.url import resolve_url
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveError
@@ -141,11 +142,11 @@ def test_a_promoted_replica_is_the_same_database_and_a_restored_dump_is_not(
     with open_store(resolve_url(postgres_database.url)) as store:
         _, system, number = store.identity().split(":")
         # A physical replica has the same two numbers, wherever it runs.
-        assert store.had_identity(f"postgres:{system}:{number}")
-        assert not store.had_identity(f"postgres:{int(system) + 1}:{number}")
-        assert not store.had_identity(f"postgres:{system}:1{number}")
+        assert is_same_database(f"postgres:{system}:{number}", store.identity())
+        assert not is_same_database(f"postgres:{int(system) + 1}:{number}", store.identity())
+        assert not is_same_database(f"postgres:{system}:1{number}", store.identity())
         # Roles without the right to read the system identifier know the number only.
-        assert store.had_identity(f"postgres::{number}")
+        assert is_same_database(f"postgres::{number}", store.identity())
     postgres_database.execute("UPDATE wane.archive_origin SET identity = 'postgres:7000000000000000000:5'")
     insert_events(postgres_database, [500])
     with cold_keeper(postgres_database, tmp_path) as cold:
@@ -167,7 +168,7 @@ def test_the_identity_of_a_database_needs_no_special_right(postgres_database: Po
         url = urlunsplit(address._replace(netloc=f"{role}@")) if address.netloc else postgres_database.url
         with open_store(resolve_url(url)) as store:
             assert store.identity().startswith("postgres::")
-            assert store.had_identity(known)
+            assert is_same_database(known, store.identity())
     finally:
         postgres_database.execute(f"DROP ROLE {role}")
 

@@ -261,14 +261,14 @@ def test_a_row_that_left_with_half_a_batch_stays_archived_if_its_key_is_reused(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events(database, 12)
-    check = Eviction._check
+    transaction = Eviction._transaction
 
-    def slow(self: Eviction, batch: Any, *, skip_locked: bool) -> Any:
-        if len(batch) > 6:
+    def slow(self: Eviction, positions: Any, take: Any) -> Any:
+        if len(positions) > 6:
             raise TimedOut("the batch takes too long")
-        return check(self, batch, skip_locked=skip_locked)
+        return transaction(self, positions, take)
 
-    monkeypatch.setattr(Eviction, "_check", slow)
+    monkeypatch.setattr(Eviction, "_transaction", slow)
     with cold_keeper(database, tmp_path) as cold:
         cold.at["batch"] = crash
         with pytest.raises(Crash):

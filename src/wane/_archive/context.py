@@ -17,6 +17,7 @@ from wane._archive.spark.executor import ArchiveExecutor
 from wane._archive.work import ArchiveWork
 from wane._contract.names import TableName
 from wane._db import Store
+from wane._db.identity import is_same_database
 from wane._db.transaction import Transaction
 from wane._leases import Lease, leased
 from wane._ledger import Ledger
@@ -118,7 +119,7 @@ def require_owner(store: Store) -> None:
         origin, known = log.owner()
         if origin is None or known == identity:
             return
-        if known is not None and not store.had_identity(known):
+        if known is not None and not is_same_database(known, identity):
             raise _clone(known, identity)
         log.own(origin, identity)
 
@@ -130,8 +131,8 @@ def require_original(store: Store) -> None:
     """
     store.require_migrated()
     origin, known = ArchiveLog(store.dialect, store.reader(_READ_SECONDS)).owner()
-    if origin is not None and known is not None and not store.had_identity(known):
-        raise _clone(known, store.identity())
+    if origin is not None and known is not None and not is_same_database(known, identity := store.identity()):
+        raise _clone(known, identity)
 
 
 def _clone(known: str, identity: str) -> ArchiveError:

@@ -120,15 +120,7 @@ class Store(Closable):
 
     @abstractmethod
     def identity(self) -> str:
-        """Identify the database: equal for the same database only, whatever the URL is."""
-
-    @abstractmethod
-    def had_identity(self, recorded: str) -> bool:
-        """Check whether an identity recorded earlier is this database's, also if it was moved or failed over since."""
-
-    @abstractmethod
-    def version(self) -> str:
-        """Return the database's version, for display."""
+        """Identify the database, for `is_same_database` to compare."""
 
     @abstractmethod
     def reflect(self, *, own: bool = False) -> Schema:

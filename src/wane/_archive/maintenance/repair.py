@@ -24,6 +24,7 @@ from wane._archive.pipeline.sweep import TableSweep, Tally
 from wane._archive.pipeline.verify import files_of
 from wane._archive.restore.journal import RestoreJournal, RestoreState
 from wane._contract.model import Rule, Table, ToArchive
+from wane._db.identity import is_same_database
 from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import Ledger
@@ -178,7 +179,7 @@ class Repair:
                 self._require_no_lost_files(self.upkeep.cold(name))
             abandoned = self._jobs_without_archive(every)
             given = origin
-            if known is not None and not self.store.had_identity(known):
+            if known is not None and not is_same_database(known, identity):
                 # Always the same for the same database, so that an interrupted adoption can be repeated.
                 given = adopted_origin(origin, identity, shared=self.upkeep.contract.archive_shared)
             colds = []
@@ -216,7 +217,7 @@ class Repair:
         ):
             log = ArchiveLog(transaction.dialect, transaction.execute)
             origin, known = log.owner()
-            if origin is None or known is None or self.store.had_identity(known):
+            if origin is None or known is None or is_same_database(known, identity):
                 raise ArchiveError(
                     "this database is no clone of one that archives",
                     "`wane archive run` goes on with its archive; without --as-new, `adopt` accepts the archive as it is",

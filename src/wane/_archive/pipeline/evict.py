@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 from wane._archive.delta.paths import cold_path
 from wane._archive.journal import Journal, Journaled, JournaledRange
@@ -173,49 +172,51 @@ class Eviction:
         return end
 
     def _batch(self, batch: Copies) -> None:
-        pieces = _pieces(batch)
-        try:
-            if self._take_range(batch):
-                return
-        except Locked as problem:
-            self.batches.slow_down(problem)
-            self._one_by_one(self._each(batch), skip_locked=True)
-            return
-        if len(pieces) == 1 or self.by_range is None or self.keeping:
+        """Delete a whole batch in one statement by its range, as nearly all of them can be; otherwise row by row.
+
+        If the range has other rows than the copies, the table changed, or it takes too long, nothing is deleted, and
+        the batch is split before its rows are checked.
+        """
+        taking = None if self.keeping else self.by_range
+        if taking is None:
             self._one_by_one(self._each(batch), skip_locked=False)
             return
-        for piece in pieces:
-            self._batch(piece)
-
-    def _take_range(self, batch: Copies) -> bool:
-        """Delete a whole batch in one statement by its range, as nearly all of them can be.
-
-        Delete nothing if it has other rows than the copies, the table changed, or it takes too long. Return whether it
-        was deleted.
-        """
-        taking = self.by_range
-        if taking is None or self.keeping:
-            return False
 
         def take(taker: RowTaker, now: datetime) -> Evicted:
             if not taking.take(taker.transaction, batch, now):
                 raise _Differs
-            return self._evicted(len(batch))
+            return Evicted({str(self.table.name): len(batch)}, (), (), ())
 
         try:
             require_running(self.batches.stop)
-            self._paced(partial(self._transaction, batch.positions, take))
+            self._transaction(batch.positions, take)
         except (_Differs, _Changed, TimedOut):
-            return False
-        return True
+            pieces = _pieces(batch)
+        except Locked as problem:
+            self.batches.slow_down(problem)
+            self._one_by_one(self._each(batch), skip_locked=True)
+            return
+        else:
+            return
+        if len(pieces) == 1:
+            self._one_by_one(self._each(batch), skip_locked=False)
+            return
+        for piece in pieces:
+            self._batch(piece)
 
     def _one_by_one(self, batch: Sequence[Copy], *, skip_locked: bool) -> None:
         skips = skip_locked
 
         def check(left: Sequence[Copy]) -> Sequence[Copy]:
             nonlocal skips
+
+            def take(taker: RowTaker, now: datetime) -> Evicted:
+                if self.keeping:
+                    return self._keep(taker.transaction, left)
+                return evict(taker, self.archive, left, now, skip_locked=skips)
+
             try:
-                return self._paced(partial(self._check, left, skip_locked=skips)).locked
+                return self._transaction([copy.position for copy in left], take).locked
             except _Changed:
                 self.keeping = True
                 return check(left)
@@ -224,24 +225,6 @@ class Eviction:
                 raise
 
         self.batches.attempt_all(batch, check)
-
-    def _check(self, batch: Sequence[Copy], *, skip_locked: bool) -> Evicted:
-        def take(taker: RowTaker, now: datetime) -> Evicted:
-            if self.keeping:
-                return self._keep(taker.transaction, batch)
-            return evict(taker, self.archive, batch, now, skip_locked=skip_locked)
-
-        return self._transaction([copy.position for copy in batch], take)
-
-    def _paced(self, work: Callable[[], Evicted]) -> Evicted:
-        """Run a batch, emit its event, and pause."""
-        evicted = work()
-        if evicted.locked:
-            self.batches.emit()
-        else:
-            self.batches.adapt()
-            self.batches.pause()
-        return evicted
 
     def _begin(self, transaction: Transaction) -> datetime:
         def fence(transaction: Transaction) -> None:
@@ -253,6 +236,7 @@ class Eviction:
         return pass_gates(transaction, self.archive.selection, self.job.settings, fence)
 
     def _transaction(self, positions: Sequence[int], take: Callable[[RowTaker, datetime], Evicted]) -> Evicted:
+        """Take and record a batch, emit its event, and pause."""
         with self.batches.open() as batch:
             transaction, taker = batch.transaction, row_taker(batch.transaction)
             evicted = take(taker, self.sweep.decided_at)
@@ -267,10 +251,12 @@ class Eviction:
             after = self.range.after(positions, [copy.position for copy in evicted.locked], gone)
             Journal(transaction).progress(self.sweep.id, after, evicted.stale)
         self.range = after
+        if evicted.locked:
+            self.batches.emit()
+        else:
+            self.batches.adapt()
+            self.batches.pause()
         return evicted
-
-    def _evicted(self, rows: int) -> Evicted:
-        return Evicted({str(self.table.name): rows}, (), (), ())
 
     def _keep(self, transaction: Transaction, batch: Sequence[Copy]) -> Evicted:
         """Keep every row that exists, because the table changed since it was copied, and report its copy as stale."""

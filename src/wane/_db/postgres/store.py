@@ -142,7 +142,8 @@ class PostgresStore(Store):
         self.located = {}
         try:
             if self._connection.info.server_version < OLDEST_VERSION:
-                raise StoreError(f"{self.version()} is too old", "Wane needs PostgreSQL 14 or newer")
+                version = self._connection.info.parameter_status("server_version")
+                raise StoreError(f"PostgreSQL {version} is too old", "Wane needs PostgreSQL 14 or newer")
             self.is_migrated()
         except BaseException:
             self.close()
@@ -251,15 +252,6 @@ class PostgresStore(Store):
     def identity(self) -> str:
         [(permitted,)] = self._rows(_MAY_IDENTIFY)
         return _identity(self._rows(_IDENTITY if permitted else _DATABASE))
-
-    def had_identity(self, recorded: str) -> bool:
-        # A physical replica that was promoted has the same system identifier and the same database oid.
-        system, number = recorded.split(":")[1:]
-        own, same_number = self.identity().split(":")[1:]
-        return number == same_number and (system == own or not system or not own)
-
-    def version(self) -> str:
-        return f"PostgreSQL {self._connection.info.parameter_status('server_version')}"
 
     def reflect(self, *, own: bool = False) -> Schema:
         with (

@@ -243,15 +243,6 @@ class SqliteStore(Store):
         status = file.stat()
         return f"sqlite:{file}:{status.st_dev}:{status.st_ino}"
 
-    def had_identity(self, recorded: str) -> bool:
-        # A file that was moved is the same file; a file that was restored or vacuumed into another is at the same path.
-        path, *file = recorded.rsplit(":", 2)
-        now, *same = self.identity().rsplit(":", 2)
-        return path == now or file == same
-
-    def version(self) -> str:
-        return f"SQLite {sqlite3.sqlite_version}"
-
     def reflect(self, *, own: bool = False) -> Schema:
         with self._turn, _Explained("the schema cannot be read"):
             found = reflect(self._connection, own=own)
