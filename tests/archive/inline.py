@@ -18,7 +18,7 @@ from deltalake import QueryBuilder
 
 from archive import imported as imported
 from wane._archive.delta.failure import TransientFailure
-from wane._archive.delta.paths import ColdPath
+from wane._archive.delta.paths import ColdPath, cold_path, source
 from wane._archive.query import staging
 from wane._archive.query.staging import DIGEST, Choice, StagedPart
 from wane._archive.rows import content
@@ -74,7 +74,7 @@ class InlineExecutor:
         raise NotImplementedError("there are no frames without Spark")
 
     def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
-        tables = (pq.ParquetFile(path).read() for path in paths)
+        tables = (pq.ParquetFile(source(cold_path(path))).read() for path in paths)
         return sum((content.check(one, shape, strict=True, whole_keys=whole_keys) for one in tables), Checks())
 
     def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:

@@ -90,7 +90,7 @@ class _Decaying(inline.InlineSparkExecutor):
 
     damaged: ClassVar[list[Callable[[], None]]] = []
 
-    def reread(self, *arguments: Any, **options: Any) -> Checks:
+    def reread(self, *arguments: Any, **options: Any) -> Checks | None:
         while self.damaged:
             self.damaged.pop()()
         return super().reread(*arguments, **options)

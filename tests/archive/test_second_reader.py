@@ -12,12 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from archive.object_server import ObjectServer
+from wane._archive.delta.object_store import ObjectPath
+from wane._archive.query import second_reader
 from wane._archive.query.second_reader import read_by_spark
 from wane._archive.rows import content
 from wane._archive.rows.types import KEY
+from wane._archive.spark.executor import SparkExecutor
 from wane._archive.spark.session import session
 from wane._contract.settings import SparkSettings
-from wane.errors import Unproven
+from wane.errors import ArchiveError, Unproven
 
 VALUES: dict[str, list[Any]] = {
     "short": [1, -32_768],
@@ -77,3 +81,32 @@ def test_another_value_anywhere_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(Unproven, match="Spark cannot read what was written"):
         read_by_spark(session(SparkSettings()), [str(path)], shape, whole_keys=True)
+
+
+@pytest.mark.frames_on_spark
+def test_objects_are_copied_for_spark_to_read(
+    tmp_path: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr(second_reader, "_COPIED_BYTES", 1)  # Each in a portion of its own.
+    table, shape = written(tmp_path / "rows.parquet", len(VALUES))
+    folder = ObjectPath.read(f"{server.bucket()}/event")
+    names = [str(folder / f"_month=2026-01/sweep-{number}.parquet") for number in range(3)]
+    for name in names:
+        with ObjectPath.read(name).open("xb") as sink:
+            sink.write((tmp_path / "rows.parquet").read_bytes())
+    one = content.check(table, shape, strict=True, whole_keys=True)
+    executor = SparkExecutor(SparkSettings())
+    assert executor.reread(names, shape, whole_keys=True) == one + one + one
+    assert list(temporary.iterdir()) == [], "nothing of them stays on this machine"
+    with pytest.raises(ArchiveError, match="cannot be copied"):
+        executor.reread([*names, str(folder / "gone.parquet")], shape, whole_keys=True)
+
+
+@pytest.mark.parametrize("settings", [{"master": "spark://elsewhere:7077"}, {"remote": "sc://elsewhere:15002"}])
+def test_objects_are_not_read_by_spark_of_another_machine(settings: dict[str, str]) -> None:
+    """Without starting it, and without a copy of theirs that it could not reach."""
+    executor = SparkExecutor(SparkSettings(**settings))  # type: ignore[arg-type]
+    assert executor.reread(["s3://bucket/event/one.parquet"], [["id", "long"]], whole_keys=True) is None

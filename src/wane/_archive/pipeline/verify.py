@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -107,18 +106,13 @@ def _prove_projected(executor: ArchiveExecutor, job: ProofJob, manifests: Sequen
 def _reverify(executor: ArchiveExecutor, job: ProofJob, manifests: Sequence[Any], names: Sequence[str]) -> None:
     """Prove the same of what another implementation reads."""
     for number, shape in enumerate(job.shapes):
-        # Spark reads an object store only with Java libraries that no Python package brings.
-        files = [file for file in job.files if file.part == number and _is_reread(file)]
-        if files:
-            database = sum((Checks(*manifest["parts"][number]["checks"]) for manifest in manifests), Checks())
-            whole_keys = files[0].whole_keys
-            _compare(
-                names[number], database, executor.reread([file.path for file in files], shape, whole_keys=whole_keys)
-            )
-
-
-def _is_reread(file: FileJob) -> bool:
-    return not file.projected and isinstance(cold_path(file.path), Path)
+        files = [file for file in job.files if file.part == number and not file.projected]
+        if not files:
+            continue
+        database = sum((Checks(*manifest["parts"][number]["checks"]) for manifest in manifests), Checks())
+        read = executor.reread([file.path for file in files], shape, whole_keys=files[0].whole_keys)
+        if read is not None:
+            _compare(names[number], database, read)
 
 
 def _compare(name: str, database: Checks, archive: Checks) -> None:

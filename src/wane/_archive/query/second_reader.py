@@ -8,15 +8,20 @@ rows in its own SQL. So nothing that wrote the files, and nothing of Python, tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wane._archive.delta.object_store import reason
+from wane._archive.delta.paths import cold_path
 from wane._archive.query.condition import ended, spark_errors
 from wane._archive.query.evaluation import isolated
 from wane._archive.rows.content import UNPROVEN_HINT, Checks, Shape
 from wane._archive.rows.projection import quoted
 from wane._archive.rows.types import FIELDS_AT_ONCE, KEY, SqlNumber, key_digest
-from wane.errors import Unproven
+from wane.errors import ArchiveError, Unproven
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +38,8 @@ _TEXTS = {
 """The canonical texts of `wane._archive.rows.content`; of other kinds they are what a cast to string writes."""
 _NUMBER = "cast(java_method('java.lang.Long', 'parseUnsignedLong', substr({digest}, {first}, 16), 16) AS bigint)"
 """Half of a digest, as a number; Spark's own `conv` takes twice as long as all the rest."""
+_COPIED_BYTES = 500_000_000
+"""From how many bytes on objects that were copied to this machine are read, before others are copied."""
 
 
 def read_by_spark(spark: SparkSession, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
@@ -60,6 +67,31 @@ def read_by_spark(spark: SparkSession, paths: Sequence[str], shape: Shape, *, wh
         ) from problem
     keys, first, second = ((high << 32) + low for high, low in zip(found[::2], found[1::2], strict=True))
     return Checks(count, keys, count, first, second)
+
+
+def copied(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Copy objects to a folder of this machine for as long as they are read there, in portions that fit its disk.
+
+    Spark reads object stores only with Java libraries that no Python package brings.
+    """
+    left = [cold_path(path) for path in paths]
+    while left:
+        with tempfile.TemporaryDirectory(prefix="wane-") as folder:
+            here: list[str] = []
+            size = 0
+            while left and size < _COPIED_BYTES:
+                path, local = left.pop(0), Path(folder) / f"{len(here)}.parquet"
+                try:
+                    with path.open("rb") as remote, local.open("xb") as sink:
+                        shutil.copyfileobj(remote, sink, 1 << 20)
+                except OSError as problem:
+                    raise ArchiveError(
+                        f"{path} cannot be copied to {folder}, where Spark reads it once more: {reason(problem)}",
+                        "check the object store, and the space for temporary files (TMPDIR); run again: nothing is lost",
+                    ) from problem
+                here.append(str(local))
+                size += local.stat().st_size
+            yield here
 
 
 def _text(column: str, kind: str) -> str:

@@ -13,16 +13,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wane._archive.delta.failure import raised
-from wane._archive.delta.paths import ColdPath
+from wane._archive.delta.paths import ColdPath, cold_path
 from wane._archive.query import staging
 from wane._archive.query.evaluation import isolated
-from wane._archive.query.second_reader import read_by_spark
+from wane._archive.query.second_reader import copied, read_by_spark
 from wane._archive.query.staging import Choice, StagedPart
 from wane._archive.rows.content import Checks, Shape
-from wane._archive.spark.session import session
+from wane._archive.spark.session import is_local, session
 from wane._contract.settings import SparkSettings
 from wane.errors import SparkError
 
@@ -60,8 +61,9 @@ class ArchiveExecutor(Protocol):
     def stream(self, work: Work, count: int, progress: Progress = unseen) -> Iterator[str]:
         """Run the same of a frame of answers, which `work` makes of the numbers below `count`, each in its own task."""
 
-    def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
-        """Return the checks of all rows of some files, read by another implementation than the one that wrote them."""
+    def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks | None:
+        """Return the checks of all rows of some files, read by another implementation than the one that wrote them;
+        None if it cannot reach them."""
 
     def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:
         """Write the archived rows that are chosen to a new folder; return how many rows each piece of them has."""
@@ -88,8 +90,16 @@ class SparkExecutor:
             kind = _OwnJob if self._settings.remote is None else _RemoteJob
             yield from kind(spark(), work, count).answers(progress)
 
-    def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks:
-        return read_by_spark(self.spark(), paths, shape, whole_keys=whole_keys)
+    def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks | None:
+        if all(isinstance(cold_path(path), Path) for path in paths):
+            return read_by_spark(self.spark(), paths, shape, whole_keys=whole_keys)
+        if self._settings.remote is not None or not is_local(self._settings):
+            return None  # What is copied here, the machines where Spark reads do not have.
+        spark = self.spark()
+        return sum(
+            (read_by_spark(spark, here, shape, whole_keys=whole_keys) for here in copied(paths)),
+            Checks(),
+        )
 
     def stage(self, parts: Sequence[StagedPart], choice: Choice, folder: ColdPath, piece_rows: int) -> list[int]:
         return staging.stage(self.spark(), parts, choice, folder, piece_rows, self._settings)
