@@ -755,6 +755,16 @@ def test_a_batch_grows_and_shrinks_towards_the_target_within_its_bounds(
 
 
 @pytest.mark.parametrize(
+    ("batch", "seconds", "expected"),
+    [(500, 0.001, 5_000), (500, 0.02, 2_500), (500, 0.4, 250), (50_000, 0.01, 100_000)],
+)
+def test_without_pauses_a_batch_soon_has_as_many_rows_as_fit_the_target(
+    batch: int, seconds: float, expected: int
+) -> None:
+    assert FAST.next_batch(batch, seconds) == expected
+
+
+@pytest.mark.parametrize(
     ("batch", "seconds", "fixed", "expected"),
     [
         (500, 0.005, 0.002, 500),

@@ -46,6 +46,8 @@ class Pace:
     first_batch: int = 500
     least_batch: int = 50
     most_batch: int = 20_000
+    most_growth: float = 2.0
+    """How many times as large as a batch the next one may be."""
     most_pause_seconds: float = 2.0
     connections: int = 1
     """How many connections work at this pace at a time; beside others, each has its part of the duty."""
@@ -56,14 +58,14 @@ class Pace:
         return cls(target_seconds=settings.batch_ms / 1000, duty=settings.duty)
 
     def next_batch(self, batch: int, seconds: float, fixed: float = 0.0) -> int:
-        """Compute the size of the next batch: towards the target, at most doubled or halved.
+        """Compute the size of the next batch: towards the target, by its growth at most, or halved.
 
         `fixed` is the part of `seconds` that a smaller batch would take too. Where it is most of the target, a batch
         may take twice as long as it: more and smaller batches would lock rows for longer in all.
         """
         allowed = max(self.target_seconds, 2 * fixed)
         ratio = (allowed - fixed) / max(seconds - fixed, 1e-6)
-        return round(min(max(batch * min(max(ratio, 0.5), 2.0), self.least_batch), self.most_batch))
+        return round(min(max(batch * min(max(ratio, 0.5), self.most_growth), self.least_batch), self.most_batch))
 
     @property
     def pauses(self) -> bool:
@@ -198,6 +200,6 @@ def _fit(sweeps: Sequence[SweepCost]) -> Costs | None:
     return Costs(bs / bb, 0.0) if row < 0 else Costs(fixed, row)
 
 
-FAST = Pace(target_seconds=0.1, duty=1.0)
+FAST = Pace(target_seconds=0.1, duty=1.0, most_batch=100_000, most_growth=10.0)
 """No pauses: for maintenance windows and tests. Batches are larger, because each one writes the pages of indexes
-anew."""
+anew, and soon so, because there is no other user whom a large one could surprise."""
