@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -178,13 +178,19 @@ STAYING = [10_001, 10_002, 10_003]
 
 
 def damage(file: Path, column: str) -> None:
-    """Change one byte of a column's values."""
+    """Change one byte of a column's values, so that only the page's checksum shows that they are others."""
     with pq.ParquetFile(file) as opened:
         of = opened.metadata.row_group(0).column(opened.schema_arrow.names.index(column))
-        end = (of.dictionary_page_offset or of.data_page_offset) + of.total_compressed_size
-    content = bytearray(file.read_bytes())
-    content[end - 3] ^= 0x10
-    file.write_bytes(bytes(content))
+        was = opened.read([column])
+    begin = of.dictionary_page_offset or of.data_page_offset
+    content = file.read_bytes()
+    for position in reversed(range(begin, begin + of.total_compressed_size)):
+        changed = content[:position] + bytes([content[position] ^ 0x10]) + content[position + 1 :]
+        with suppress(OSError, pa.ArrowException), pq.ParquetFile(pa.BufferReader(changed)) as opened:
+            if not opened.read([column]).equals(was):
+                file.write_bytes(changed)
+                return
+    raise AssertionError(f"no byte of {column} changes its values and lets them be read")
 
 
 def conserve(cold: Cold, ever: dict[str, set[int]], *, done: bool) -> None:
