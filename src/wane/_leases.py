@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from wane._db.clocked import ClockedStatements
 from wane._db.statement import Dialect, Execute, Statement
@@ -162,7 +162,7 @@ def leased(store: Store, name: str, seconds: float, *, busy: type[WaneError], do
         taken, lease = leases.take(run, name, holder, _until(store, now, seconds), now)
     if not taken:
         raise busy(
-            f"{doing} by {lease.holder}, until {lease.until.isoformat()} at least",
+            f"{doing} by {lease.holder}, until {lease.until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC at least",
             "wait until it is done; if it is dead, its lease ends by itself",
         )
     over = threading.Event()

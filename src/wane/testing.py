@@ -28,6 +28,7 @@ import pytest
 
 from wane._db.counting import Exactness
 from wane._findings import Severity
+from wane._formats import time_text
 from wane._keeper import Keeper, open_keeper
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _counted_plan(keeper: Keeper, rules: tuple[str, ...], at: datetime | None) -
 
 def _described(plan: Plan) -> str:
     return "\n".join(
-        f"  {step.table}.{step.rule}: {0 if step.due is None else step.due.rows} due, before {step.cutoff}"
+        f"  {step.table}.{step.rule}: {0 if step.due is None else step.due.rows} due, before {time_text(step.cutoff)}"
         for step in plan.steps
     )
 

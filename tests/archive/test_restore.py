@@ -379,7 +379,7 @@ def test_two_restores_at_once_are_one_after_the_other(
         def staged(_: Any, *arguments: Any) -> list[int]:
             found = stage(*arguments)
             with cold_keeper(database, tmp_path) as other:
-                with pytest.raises(ArchiveBusy) as busy:
+                with pytest.raises(ArchiveBusy, match=r", until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC at least") as busy:
                     back(other, where="id <= 50")
                 refused.append(str(busy.value))
                 assert other.one().outcome is Outcome.FAILED, "a sweep waits as well"

@@ -59,6 +59,25 @@ def test_a_contract_that_fits_its_database(wane: Wane, filled: Database) -> None
     assert "fine (1 table with rules, 1 excused; 1 note)" in done.err
 
 
+def test_an_index_that_two_rules_lack_is_printed_once(wane: Wane, filled: Database, folder: Path) -> None:
+    rule = '\n[table.inbox.rule.lost]\nwhen = ["lost"]\nkeep = "9d"\nwith = ["note.inbox_id"]\n'
+    write_contract(folder, filled.url, CONTRACT + rule)
+    for (name,) in filled.query(INDEXES[filled.store]):
+        filled.execute(f'DROP INDEX "{name}"')
+    done = wane("check", "--cover").out
+    created = [line for line in done.splitlines() if "fix: CREATE INDEX" in line and '"inbox"' in line]
+    assert len(created) == 1
+    assert "  fix: the same statement as for wane.toml:14 table.inbox.rule.failed\n" in done
+    found = [one["fix"] for one in wane("check", "--cover", "--json").json["findings"] if one["code"] == "no-index"]
+    assert len([fix for fix in found if '"inbox"' in fix]) == 2
+
+
+INDEXES = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND tbl_name = 'inbox'",
+    "postgres": "SELECT indexname FROM pg_indexes WHERE tablename = 'inbox' AND indexname NOT LIKE '%_pkey'",
+}
+
+
 def test_an_unmentioned_table_warns_and_fails_when_strict(wane: Wane, filled: Database) -> None:
     filled.execute("CREATE TABLE forgotten (id integer PRIMARY KEY)")
     relaxed, strict = wane("check", "--cover"), wane("check", "--cover", "--strict")

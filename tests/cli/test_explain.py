@@ -18,6 +18,13 @@ def test_a_code_is_explained(wane: Wane) -> None:
     assert '  url = "./archive"\n' in done.out
 
 
+@pytest.mark.parametrize(
+    ("word", "code"), [("fuse", "fused-rule"), ("fused", "fused-rule"), ("flag", "sweeps-off"), ("Off", "sweeps-off")]
+)
+def test_the_outcome_of_a_sweep_is_explained(wane: Wane, word: str, code: str) -> None:
+    assert wane("explain", word).out == wane("explain", code).out != ""
+
+
 def test_links_of_the_pages_are_left_out(wane: Wane) -> None:
     done = wane("explain", "archive-log")
     assert "](" not in done.out
@@ -49,6 +56,6 @@ def test_an_unknown_code_is_refused_with_the_nearest_one(wane: Wane) -> None:
     done = wane("explain", "never-du")
     assert (done.code, done.out) == (2, "")
     assert "did you mean 'never-due'?" in " ".join(done.err.replace("│", " ").split())
-    outcome = " ".join(wane("explain", "fused").err.replace("│", " ").split())
-    assert "did you mean 'fused-rule'?" in outcome, "the word that a sweep ends with"
+    begun = " ".join(wane("explain", "late").err.replace("│", " ").split())
+    assert "did you mean 'late-scheduler'?" in begun
     assert "`wane explain` lists all codes" in " ".join(wane("explain", "zzz").err.replace("│", " ").split())

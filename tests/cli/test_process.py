@@ -189,6 +189,7 @@ def test_on_a_terminal_a_table_is_as_wide_as_the_terminal(filled: Database) -> N
     lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in shown.splitlines()]
     assert any(line.startswith("inbox.failed") for line in lines)
     table = lines[next(number for number, line in enumerate(lines) if line.startswith("rule ")) :]
+    table = [line for line in table if not line.startswith("not swept: ")]  # The terminal folds these lines.
     assert max(map(len, table)) <= 70
     assert "\x1b[" in shown
 

@@ -38,10 +38,14 @@ def explanations() -> dict[str, Explanation]:
     }
 
 
+_WORDS = {"fuse": "fused-rule", "fused": "fused-rule", "flag": "sweeps-off", "off": "sweeps-off"}
+"""What sweeps end with, and what `wane plan` and `wane why` name as an obstacle, where the code has another name."""
+
+
 def explain(code: str) -> Explanation | None:
-    """Return the explanation of a code, in any case; None if there is no such code."""
+    """Return the explanation of a code, in any case, or of the outcome of a sweep; None if there is none."""
     by_name = {known.lower(): one for known, one in explanations().items()}
-    return by_name.get(code.lower())
+    return by_name.get(_WORDS.get(code.lower(), code.lower()))
 
 
 def suggest_code(code: str) -> str:

@@ -111,6 +111,8 @@ def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None
         return
     out = console(stderr=stderr)
     order = list(Severity)
+    created: dict[str, str] = {}
+    """The statements that fixes create something by, and the finding that was printed with each."""
     for finding in sorted(findings, key=lambda one: (one.accepted is not None, order.index(one.severity))):
         colour, word = _COLOURS[finding.severity], finding.severity.value
         if finding.accepted is not None:
@@ -120,6 +122,11 @@ def print_findings(findings: Iterable[Finding], *, stderr: bool = False) -> None
         out.print(f"  {escape(finding.message)}", soft_wrap=True)
         if finding.accepted is not None:
             out.print(f"  [dim]accepted:[/] {escape(finding.accepted)}", soft_wrap=True)
+        elif (
+            finding.fix.startswith("CREATE ")
+            and (first := created.setdefault(finding.fix, finding.subject)) != finding.subject
+        ):
+            out.print(f"  [green]fix:[/] the same statement as for {escape(first)}", soft_wrap=True)
         elif finding.fix:
             out.print(f"  [green]fix:[/] {escape(finding.fix)}", soft_wrap=True)
 

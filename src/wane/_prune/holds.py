@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from wane._arguments import require_limit
@@ -60,7 +60,7 @@ def add_hold(
         transaction.close_gate(info)
         now = transaction.now()
         if ends_at is not None and ends_at <= now:
-            raise WrongArgument(f"the hold would end in the past: {ends_at.isoformat()}")
+            raise WrongArgument(f"the hold would end in the past: {ends_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
         text = None
         if key is not None:
             found = transaction.execute(*_requested(store, info, key))

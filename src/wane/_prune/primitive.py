@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from wane._arguments import require_limit, require_states, require_time
@@ -196,7 +196,10 @@ class Pruner:
         """Return the caller's cutoff; raise if it is in the future or under the contract's floor."""
         before, now = require_time("older_than", older_than), self.store.now()
         if before > now + _CLOCKS_DIFFER:
-            raise WrongArgument(f"older_than is in the future: {before.isoformat()}", "no row can be that old yet")
+            raise WrongArgument(
+                f"older_than is in the future: {before.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+                "no row can be that old yet",
+            )
         floor = dict(self.contract.floors).get(table.name, timedelta(0))
         if before > now - floor and floor:
             raise WrongArgument(f"older_than is under the floor of {format_duration(floor)} for {table.name}")
