@@ -117,13 +117,8 @@ def check_times(store: Store, selection: Selection, now: datetime, seconds: floa
     ):
         for one in selection.walks() if own.among else [selection]:
             _check_encoding(store, one, one.time_column, now, seconds, path, report)
-    stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
-    if stuck is None:
-        message = f"whether every row has a usable time in {aged.time} was not checked: too many rows to read"
-        report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
-    elif stuck:
-        count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
-        rows, other = many(count, "of its rows has", "of its rows have"), selection.other_time
+    rows, other = _never_due(store, selection, seconds, report, f"a usable time in {aged.time}"), selection.other_time
+    if rows is not None:
         if other is not None and other.in_child:
             message = f"{rows} no row of {other.reference.name} with a usable time, and stay until they have one"
         else:
@@ -135,17 +130,24 @@ def check_times(store: Store, selection: Selection, now: datetime, seconds: floa
 def _check_key(store: Store, selection: Selection, seconds: float, path: str, report: Report) -> None:
     """Report rows whose keys do not order them by age: they neither leave nor count towards the cap."""
     name = selection.key[0].name
-    stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
-    if stuck is None:
-        message = f"whether every row has a key in {name} that ascends was not checked: too many rows to read"
-        report.add(Severity.NOTE, "times-unchecked", selection.name, path, message)
-    elif stuck:
-        count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
-        rows = many(count, "of its rows has", "of its rows have")
+    rows = _never_due(store, selection, seconds, report, f"a key in {name} that ascends")
+    if rows is not None:
         message = (
             f"{rows} no whole number, UUIDv7 or ULID in {name}, so its order is not that of time; they never leave"
         )
         report.add(Severity.WARNING, "unordered-key", selection.name, path, message, "cap by a time: `time = …`")
+
+
+def _never_due(store: Store, selection: Selection, seconds: float, report: Report, required: str) -> str | None:
+    """Return how many rows are never due, in words, if there are any; report if that could not be counted."""
+    stuck = count_never_due(store, selection, _MOST_COUNTED + 1, seconds)
+    if stuck is None:
+        message = f"whether every row has {required} was not checked: too many rows to read"
+        report.add(Severity.NOTE, "times-unchecked", selection.name, rule_path(selection), message)
+    if not stuck:
+        return None
+    count = f"more than {_MOST_COUNTED:,}" if stuck > _MOST_COUNTED else f"{stuck:,}"
+    return many(count, "of its rows has", "of its rows have")
 
 
 def check_selected(store: Store, selections: Sequence[Selection], seconds: float, report: Report) -> None:

@@ -23,7 +23,7 @@ from rich.markup import escape
 from wane._cli.archive import SparkOption, app, starting
 from wane._cli.archive_fleet import of_original
 from wane._cli.harness import Call, command
-from wane._cli.options import FleetOption
+from wane._cli.options import FleetOption, WhereOption
 from wane._cli.output import console, many, print_line, prints_unicode, table
 from wane._keeper import Keeper
 from wane.errors import ArchiveError, WaneError, WrongArgument
@@ -52,12 +52,7 @@ class Format(StrEnum):
 def query(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows are requested.")],
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CONDITION", help="A condition over the row's columns in Spark's SQL, for example \"id < 10\"."
-        ),
-    ] = None,
+    where: WhereOption = None,
     columns: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Columns, with commas between them; all if left out.")
     ] = None,

@@ -15,7 +15,7 @@ from wane._archive.restore.journal import OnConflict
 from wane._cli.archive import TableArgument, app, starting
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult, Services, command
-from wane._cli.options import FastOption, ShownOption
+from wane._cli.options import FastOption, ShownOption, WhereOption
 from wane._cli.output import console, counts_text, many, print_line, table
 from wane._cli.values import parse_key, parse_length
 from wane._formats import time_text
@@ -23,19 +23,13 @@ from wane._prune.pace import FAST
 
 _SWEEP = re.compile(r"(?:archive-)?(\d+)(?:-[0-9a-f]+)?", re.ASCII)
 """A sweep's number, or the run of one of its ranges in the audit trail."""
-"""The prefix of an archive sweep's run in the audit trail."""
 
 
 @command(app, "restore", Services(actor=True, logs=True, progress=True, stops_after="batch"))
 def restore(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table whose archived rows come back.")],
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CONDITION", help="A condition over the row's columns in Spark's SQL, for example \"id < 10\"."
-        ),
-    ] = None,
+    where: WhereOption = None,
     run: Annotated[
         str | None,
         typer.Option(

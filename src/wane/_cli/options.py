@@ -34,6 +34,12 @@ ActorOption = Annotated[
 ]
 PrintOption = Annotated[bool, typer.Option("--print", help="Print the SQL that is missing, and run nothing.")]
 FastOption = Annotated[bool, typer.Option("--fast", help="No pauses between batches: for maintenance windows.")]
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CONDITION", help="A condition over the row's columns in Spark's SQL, for example \"id < 10\"."
+    ),
+]
 ShownOption = Annotated[int, typer.Option(min=1, max=10_000, help="The most to show.")]
 FleetOption = Annotated[
     Path | None,

@@ -49,6 +49,20 @@ def json_schema() -> dict[str, Any]:
     ]
     _, definitions = TypeAdapter.json_schemas(adapters, schema_generator=_Generator, ref_template="#/$defs/{model}")
     models: dict[str, Any] = definitions["$defs"]
+    _require_combinations(models)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Wane contract",
+        "description": "How every table of a database is bounded.",
+        "type": "object",
+        "properties": _properties(),
+        "additionalProperties": False,
+        "$defs": models,
+    }
+
+
+def _require_combinations(models: dict[str, Any]) -> None:
+    """Add what keys require of each other."""
     rule, table = models["RuleEntry"], models["TableEntry"]
     _one_of(rule, ("keep", "expires", "most"))
     _one_of(models["RuleTimeEntry"], ("column", "first", "latest"))
@@ -67,58 +81,54 @@ def json_schema() -> dict[str, Any]:
     table["properties"]["rule"] = {**_named(_to("RuleEntry")), "minProperties": 1, "description": "Its promises."}
     table["required"] = [*table["required"], "rule"]
     table["dependentRequired"] = {"state": ["live"], "live": ["state"], "excused": ["state"]}
+
+
+def _properties() -> dict[str, Any]:
+    """Describe the keys and sections of the file."""
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Wane contract",
-        "description": "How every table of a database is bounded.",
-        "type": "object",
-        "properties": {
-            "include": {
-                "type": "array",
-                "items": {"type": "string", **_NAME},
-                "uniqueItems": True,
-                "description": 'Files to include, "reference:<name>" or "catalogue:<name>".',
-            },
-            "strict": {"type": "boolean", "description": "A table that the contract does not mention is an error."},
-            **{name: _to(section.__name__) for name, section in SECTIONS.items()},
-            "scheduler": {**_named(_to("SchedulerEntry")), "description": "Who sweeps, and when."},
-            "window": {**_named(_value(Window)), "description": "Durations with a name."},
-            "floor": {**_named(_value(Duration)), "description": "Minimums that no rule of a table may undercut."},
-            "table": {**_named(_to("TableEntry")), "description": "Tables with rules."},
-            "excused": {
-                **_named(
-                    {
-                        "anyOf": [
-                            _to("ExcuseEntry"),
-                            {"const": False, "description": "Removes the excuse of an included file."},
-                        ]
-                    }
-                ),
-                "description": "Tables without rules, and why; `*` stands for any characters.",
-            },
-            "accept": {
-                "type": "array",
-                "items": _to("AcceptEntry"),
-                "description": "Findings that are accepted, and why.",
-            },
-            "archive": {
-                **_named(_to("ArchiveTableEntry")),
-                "properties": {
-                    "url": {
-                        **_value(Url),
-                        "description": "A path, a file URL, or a prefix of an object store: s3://, gs:// or az://.",
-                    },
-                    "shared": {
-                        "type": "boolean",
-                        "description": "Whether several databases share the archive's tables, each in a partition of its own.",
-                    },
-                },
-                "description": "Where archived rows go, and how long the archive keeps those of each table.",
-            },
-            "partition": {**_named(_to("PartitionEntry")), "description": "PostgreSQL: tables that are partitioned."},
+        "include": {
+            "type": "array",
+            "items": {"type": "string", **_NAME},
+            "uniqueItems": True,
+            "description": 'Files to include, "reference:<name>" or "catalogue:<name>".',
         },
-        "additionalProperties": False,
-        "$defs": models,
+        "strict": {"type": "boolean", "description": "A table that the contract does not mention is an error."},
+        **{name: _to(section.__name__) for name, section in SECTIONS.items()},
+        "scheduler": {**_named(_to("SchedulerEntry")), "description": "Who sweeps, and when."},
+        "window": {**_named(_value(Window)), "description": "Durations with a name."},
+        "floor": {**_named(_value(Duration)), "description": "Minimums that no rule of a table may undercut."},
+        "table": {**_named(_to("TableEntry")), "description": "Tables with rules."},
+        "excused": {
+            **_named(
+                {
+                    "anyOf": [
+                        _to("ExcuseEntry"),
+                        {"const": False, "description": "Removes the excuse of an included file."},
+                    ]
+                }
+            ),
+            "description": "Tables without rules, and why; `*` stands for any characters.",
+        },
+        "accept": {
+            "type": "array",
+            "items": _to("AcceptEntry"),
+            "description": "Findings that are accepted, and why.",
+        },
+        "archive": {
+            **_named(_to("ArchiveTableEntry")),
+            "properties": {
+                "url": {
+                    **_value(Url),
+                    "description": "A path, a file URL, or a prefix of an object store: s3://, gs:// or az://.",
+                },
+                "shared": {
+                    "type": "boolean",
+                    "description": "Whether several databases share the archive's tables, each in a partition of its own.",
+                },
+            },
+            "description": "Where archived rows go, and how long the archive keeps those of each table.",
+        },
+        "partition": {**_named(_to("PartitionEntry")), "description": "PostgreSQL: tables that are partitioned."},
     }
 
 

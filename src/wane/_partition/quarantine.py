@@ -16,7 +16,7 @@ from wane._partition.model import Retiring
 from wane._partition.records import Range
 from wane._partition.retiring_table import RetiringTable
 from wane._partition.sql_retire import paths_of
-from wane._prune.sql_outbox import write_event
+from wane._prune.sql_outbox import OutboxEvent, write_event
 from wane.errors import PartitionError
 from wane.events import hard_deleted, hard_deleted_name
 
@@ -132,9 +132,9 @@ class Quarantine:
             numbers.append(leaving.audit(Ledger(work.store.dialect, run), "drop", one, counts))
             events, now = work.contract.events, work.store.now()
             for table, rows in one.counts.items():
-                if rows and events.outbox is not None and events.writes_pruned(table):
-                    name = hard_deleted_name(table)
-                    write_event(work.store, run, events.outbox, name, table, rows, numbers[0], now)
+                if rows and events.writes_pruned(table):
+                    event = OutboxEvent(hard_deleted_name(table), table, rows, numbers[0], now)
+                    write_event(work.store, run, events.outbox, event)
 
         counts = work.steps.drop_quarantined(
             [one.place, *(each["place"] for each in one.along)], note, leaving.target.patience

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from typing import Unpack
 
 from wane._contract.model import Table
 from wane._contract.names import TableName
@@ -22,9 +23,8 @@ from wane._db.transaction import Transaction
 from wane._ledger import AuditEntry, Flag, Ledger, add_counts
 from wane._prune.dialects import row_taker
 from wane._prune.gates import append_only_gate, closed_gate
-from wane._prune.other_users import OtherUsers
 from wane._prune.pace import Pace
-from wane._prune.pacing import RETRY_SECONDS, Closed, Pacing
+from wane._prune.pacing import Closed, Pacing, PacingOptions
 from wane._rules.selection import Selection
 from wane.events import BatchTaken, Listener, ignore_event
 
@@ -113,9 +113,7 @@ class Batches(Pacing):
         label: str = "",
         *,
         durable: bool = False,
-        others: OtherUsers | None = None,
-        least_size: int = 0,
-        retry_seconds: float = RETRY_SECONDS,
+        **known: Unpack[PacingOptions],
     ) -> None:
         """Begin without a batch.
 
@@ -124,17 +122,7 @@ class Batches(Pacing):
         `durable`: whether a commit waits for the disk. If not, a power cut takes rows and audit row back together, and
         the next sweep takes them again: nothing that is emitted about a batch may have to outlive that.
         """
-        super().__init__(
-            store,
-            pace,
-            stop,
-            listener,
-            table=audit.table,
-            rule=audit.rule or "",
-            others=others,
-            least_size=least_size,
-            retry_seconds=retry_seconds,
-        )
+        super().__init__(store, pace, stop, listener, table=audit.table, rule=audit.rule or "", **known)
         self.audit = audit
         """The audit row so far. Without an `id`, the first batch writes it."""
         self.begin = begin

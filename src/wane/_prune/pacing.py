@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 from wane._db import Store
 from wane._prune.other_users import OtherUsers
@@ -47,6 +47,17 @@ def require_running(stop: threading.Event) -> None:
         raise Stopped
 
 
+class PacingOptions(TypedDict, total=False):
+    """What is known of a piece of work before its first batch."""
+
+    others: OtherUsers | None
+    """Who else uses the database, as far as earlier work has seen."""
+    least_size: int
+    """Rows below which a batch takes hardly less time."""
+    retry_seconds: float
+    """The wait before a batch is retried."""
+
+
 class Pacing:
     """The batches of one piece of work: their size, and the pauses between them."""
 
@@ -59,25 +70,18 @@ class Pacing:
         *,
         table: str,
         rule: str = "",
-        others: OtherUsers | None = None,
-        least_size: int = 0,
-        retry_seconds: float = RETRY_SECONDS,
+        **known: Unpack[PacingOptions],
     ) -> None:
-        """Begin with the first batch of the pace.
-
-        `others`: who else uses the database, as far as earlier work has seen. `least_size`: rows below which a batch
-        takes hardly less time, as far as that is known before the first one. `retry_seconds`: the wait before a batch
-        is retried.
-        """
+        """Begin with the first batch of the pace."""
         self.store = store
         self.pace = pace
         self.stop = stop or threading.Event()
         self.listener = listener
         self.table = table
         self.rule = rule
-        self.others = others or OtherUsers(activity_of(store))
-        self.least_size = min(least_size, pace.most_batch)
-        self.retry_seconds = retry_seconds
+        self.others = known.get("others") or OtherUsers(activity_of(store))
+        self.least_size = min(known.get("least_size", 0), pace.most_batch)
+        self.retry_seconds = known.get("retry_seconds", RETRY_SECONDS)
         self.size = max(pace.first_batch, self.least_size)
         """Rows of the next batch, at the most."""
         self.worked = 0.0

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Mapping
+from dataclasses import field
 from datetime import datetime
-from typing import Any
 
 from wane._contract.names import TableName
 from wane._contract.settings import EventSettings, OutboxSettings
@@ -18,6 +19,7 @@ from wane._db.statement import Execute, Parameters, Statement
 from wane._db.store import Store
 from wane._db.timestamps import micros
 from wane._db.transaction import Transaction
+from wane._frozen import frozen
 from wane._ledger import AuditEntry
 from wane.errors import StoreError
 from wane.events import archived_name, hard_deleted_name
@@ -34,20 +36,17 @@ LIMIT 1
 """
 
 
-def emit(
-    store: Store,
-    transaction: Transaction,
-    outbox: OutboxSettings | None,
-    name: str,
-    table: str,
-    rows: int,
-    audit: int | None,
-    now: datetime,
-    **also: Any,
-) -> None:
-    """Write one event; nothing if the contract names no outbox. It carries signals, never the contents of rows."""
-    if outbox is not None:
-        write_event(store, transaction.execute, outbox, name, table, rows, audit, now, **also)
+@frozen
+class OutboxEvent:
+    """What an event reports. It carries signals, never the contents of rows."""
+
+    name: str
+    table: str
+    rows: int
+    audit: int | None
+    at: datetime
+    also: Mapping[str, object] = field(default_factory=dict)
+    """Further entries of its payload."""
 
 
 def write_taken_event(store: Store, transaction: Transaction, events: EventSettings, entry: AuditEntry) -> None:
@@ -61,35 +60,29 @@ def write_taken_event(store: Store, transaction: Transaction, events: EventSetti
     for name, table in emitted:
         rows = entry.counts.get(table, 0)
         if rows:
-            emit(store, transaction, events.outbox, name, table, rows, entry.id, entry.executed_at, rule=entry.rule)
+            event = OutboxEvent(name, table, rows, entry.id, entry.executed_at, {"rule": entry.rule})
+            write_event(store, transaction.execute, events.outbox, event)
 
 
-def write_event(
-    store: Store,
-    run: Execute,
-    outbox: OutboxSettings,
-    name: str,
-    table: str,
-    rows: int,
-    audit: int | None,
-    now: datetime,
-    **also: Any,
-) -> None:
-    """Write one event through `run`, whichever transaction that uses."""
-    domain, _, event = name.partition("/")
-    payload = {"event": name, "table": table, "rows": rows, "audit": audit, "at": now.isoformat(), **also}
+def write_event(store: Store, run: Execute, outbox: OutboxSettings | None, event: OutboxEvent) -> None:
+    """Write one event through `run`, whichever transaction that uses; nothing if the contract names no outbox."""
+    if outbox is None:
+        return
+    domain, _, name = event.name.partition("/")
+    now = event.at.isoformat()
+    payload = {"event": event.name, "table": event.table, "rows": event.rows, "audit": event.audit, "at": now}
     words = {
-        "name": name,
+        "name": event.name,
         "domain": domain,
-        "event": event,
-        "table": table,
-        "rows": str(rows),
-        "audit": "" if audit is None else str(audit),
-        "now": now.isoformat(),
-        "now_s": str(micros(now) // 1_000_000),
-        "now_ms": str(micros(now) // 1_000),
+        "event": name,
+        "table": event.table,
+        "rows": str(event.rows),
+        "audit": "" if event.audit is None else str(event.audit),
+        "now": now,
+        "now_s": str(micros(event.at) // 1_000_000),
+        "now_ms": str(micros(event.at) // 1_000),
         "uuid": str(uuid.uuid4()),
-        "payload": json.dumps(payload, ensure_ascii=True),
+        "payload": json.dumps({**payload, **event.also}, ensure_ascii=True),
     }
     p = Parameters(store.dialect)
     quote = store.dialect.quote
@@ -105,7 +98,7 @@ def write_event(
     except Exception as problem:  # Whatever the driver raises: the context is known here.
         store.located.clear()
         raise StoreError(
-            f"the event {name} cannot be written to {outbox.table}: {problem}",
+            f"the event {event.name} cannot be written to {outbox.table}: {problem}",
             "fix `outbox` under [events]; until then nothing that emits an event is done",
         ) from problem
 

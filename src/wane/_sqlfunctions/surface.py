@@ -151,12 +151,21 @@ END"""
 
 
 def _shared(events: EventSettings) -> list[str]:
-    instant = """\
+    """Write the functions that the others call."""
+    return [_timestamp_function(), _record_function(events), _run_function(), _limit_function(), _older_than_function()]
+
+
+def _timestamp_function() -> str:
+    body = """\
 BEGIN
   RETURN to_char(instant AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
     || CASE WHEN to_char(instant AT TIME ZONE 'UTC', 'US') = '000000' THEN '' ELSE to_char(instant AT TIME ZONE 'UTC', '.US') END
     || '+00:00';
 END"""
+    return plpgsql("sql_timestamp", "instant timestamptz", body, returns="text")
+
+
+def _record_function(events: EventSettings) -> str:
     recorded = {
         "executed_at": "wane_clock",
         "kind": "wane_kind",
@@ -171,7 +180,7 @@ END"""
         "batches": "1",
         "seconds": "round(extract(epoch FROM clock_timestamp() - wane_began)::numeric, 6)",
     }
-    record = f"""\
+    body = f"""\
 DECLARE number bigint; {EVENT_VARIABLES}
 BEGIN
   {audit_insertion(PostgresDialect(), recorded)} INTO number;
@@ -179,7 +188,15 @@ BEGIN
   RETURN jsonb_build_object('table', wane_table, 'rule', wane_rule, 'kind', wane_kind, 'counts', wane_counts, 'rows', wane_rows,
     'cutoff', {OWN_SCHEMA}.sql_timestamp(wane_cutoff), 'audit_id', number);
 END"""
-    run = f"""\
+    parameters = (
+        "wane_kind text, wane_table text, wane_rule text, wane_inputs jsonb, wane_counts jsonb, wane_rows bigint,"
+        " wane_cutoff timestamptz, wane_clock timestamptz, wane_began timestamptz"
+    )
+    return plpgsql("sql_record", parameters, body)
+
+
+def _run_function() -> str:
+    body = f"""\
 DECLARE
   statement text := format('SELECT {OWN_SCHEMA}.sql_take_%s($1, $2, $3, $4, $5, $6, $7)', wane_number);
   done jsonb;
@@ -194,14 +211,26 @@ BEGIN
   EXECUTE statement INTO done USING wane_kind, wane_rule, wane_inputs, wane_limit, wane_most, wane_now, true;
   RETURN done;
 END"""
-    limit = f"""\
+    parameters = (
+        "wane_number integer, wane_may_skip boolean, wane_kind text, wane_rule text, wane_inputs jsonb,"
+        " wane_limit integer, wane_most integer, wane_now timestamptz"
+    )
+    return plpgsql("sql_run", parameters, body)
+
+
+def _limit_function() -> str:
+    body = f"""\
 BEGIN
   IF wane_limit IS NULL OR wane_limit < 1 OR wane_limit > wane_most THEN
     {wrong("format('the limit must be from 1 to %s, not %s', wane_most, coalesce(wane_limit::text, 'NULL'))")}
   END IF;
   RETURN wane_limit;
 END"""
-    older = f"""\
+    return plpgsql("sql_limit", "wane_limit integer, wane_most integer", body, returns="integer")
+
+
+def _older_than_function() -> str:
+    body = f"""\
 BEGIN
   IF wane_at IS NULL THEN
     {wrong("'older_than is NULL: no threshold, no deletion'")}
@@ -217,23 +246,7 @@ BEGIN
   END IF;
   RETURN wane_at;
 END"""
-    return [
-        plpgsql("sql_timestamp", "instant timestamptz", instant, returns="text"),
-        plpgsql(
-            "sql_record",
-            "wane_kind text, wane_table text, wane_rule text, wane_inputs jsonb, wane_counts jsonb, wane_rows bigint,"
-            " wane_cutoff timestamptz, wane_clock timestamptz, wane_began timestamptz",
-            record,
-        ),
-        plpgsql(
-            "sql_run",
-            "wane_number integer, wane_may_skip boolean, wane_kind text, wane_rule text, wane_inputs jsonb,"
-            " wane_limit integer, wane_most integer, wane_now timestamptz",
-            run,
-        ),
-        plpgsql("sql_limit", "wane_limit integer, wane_most integer", limit, returns="integer"),
-        plpgsql("sql_older_than", "wane_at timestamptz, wane_floor interval", older, returns="timestamptz"),
-    ]
+    return plpgsql("sql_older_than", "wane_at timestamptz, wane_floor interval", body, returns="timestamptz")
 
 
 def _fingerprint(surface: Surface) -> str:

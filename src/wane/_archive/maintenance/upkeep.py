@@ -27,9 +27,9 @@ from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import Ledger
 from wane._prune.pacing import Closed
-from wane._prune.sql_outbox import emit
+from wane._prune.sql_outbox import OutboxEvent, write_event
 from wane.errors import ArchiveChanged, ArchiveError
-from wane.events import ArchiveMaintained, hard_deleted
+from wane.events import ArchiveMaintained, hard_deleted, hard_deleted_name
 
 
 class Upkeep:
@@ -195,17 +195,8 @@ class Upkeep:
         audit = ledger.note(f"archive_{kind}", table, actor, inputs, now, counts=gone, run=f"{kind}-{job}")
         for change in changes if kind == EXPIRE else ():
             if change.gone and self.contract.events.emits_hard_deleted(change.table):
-                event = hard_deleted(change.table, None, change.gone, audit)
-                emit(
-                    self.store,
-                    transaction,
-                    self.contract.events.outbox,
-                    event.name,
-                    change.table,
-                    change.gone,
-                    audit,
-                    now,
-                )
+                event = OutboxEvent(hard_deleted_name(change.table), change.table, change.gone, audit, now)
+                write_event(self.store, transaction.execute, self.contract.events.outbox, event)
         Jobs(transaction).end(job, "done", audit_id=audit)
         return audit
 

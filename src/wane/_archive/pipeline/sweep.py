@@ -46,7 +46,7 @@ from wane._leases import Lease
 from wane._ledger import Ledger, add_counts
 from wane._prune.dialects import row_taker
 from wane._prune.pacing import Closed, require_running
-from wane._prune.sql_outbox import emit
+from wane._prune.sql_outbox import OutboxEvent, write_event
 from wane._prune.sweep import Outcome
 from wane._rules.rows import cutoff
 from wane.errors import ArchiveError, SchemaChanged, SparkError, StoreError, Unproven
@@ -403,18 +403,15 @@ class TableSweep:
                 proven = _fingerprint(sweep.columns, sweep.transform) if sweep.strict else None
                 journal.remember(str(self.table.name), sweep.columns, proven)
             if state is State.DONE and self._emits_archived(moved):
-                emit(
-                    self.store,
-                    transaction,
-                    self.contract.events.outbox,
+                event = OutboxEvent(
                     archived_name(moved.table),
                     moved.table,
                     moved.archived.get(moved.table, 0) - moved.stale,
                     moved.audit_id,
                     transaction.now(),
-                    rule=moved.rule,
-                    sweep=moved.id,
+                    {"rule": moved.rule, "sweep": moved.id},
                 )
+                write_event(self.store, transaction.execute, self.contract.events.outbox, event)
             return moved
 
     def _emits_archived(self, sweep: Journaled) -> bool:

@@ -38,12 +38,12 @@ from wane._ledger import AuditEntry, Hold
 from wane._prune.batches import Batches, pass_gates, require_not_append_only
 from wane._prune.binding import Bindings
 from wane._prune.pacing import Closed, Stopped
-from wane._prune.sql_outbox import emit
+from wane._prune.sql_outbox import OutboxEvent, write_event
 from wane._prune.sweep import Outcome
 from wane._rules.rows import rows_of
 from wane._rules.selection import BoundFollower, Selection
 from wane.errors import ArchiveError, Locked, PlanError, StoreError, TimedOut, WaneError, WrongArgument
-from wane.events import ArchiveMaintained, RowsRestored, hard_deleted
+from wane.events import ArchiveMaintained, RowsRestored, hard_deleted, hard_deleted_name
 
 _SHOWN = 20
 _CHANGED = "another row got its key meanwhile, or it left the archive"
@@ -206,9 +206,8 @@ class DatabaseTier(ArchiveWork):
             batch.record(counts)
             for one, gone in counts.items():
                 if gone and self.contract.events.emits_hard_deleted(one):
-                    event = hard_deleted(one, None, gone, batch.audit_id)
-                    outbox = self.contract.events.outbox
-                    emit(self.store, transaction, outbox, event.name, one, gone, batch.audit_id, batch.clock)
+                    event = OutboxEvent(hard_deleted_name(one), one, gone, batch.audit_id, batch.clock)
+                    write_event(self.store, transaction.execute, self.contract.events.outbox, event)
         return counts
 
     def _paced(self, batches: Batches, work: Callable[[], dict[str, int]]) -> dict[str, int]:
