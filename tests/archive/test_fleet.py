@@ -151,6 +151,7 @@ def test_the_command_reports_each_member_and_a_total_and_exits_by_them(
     assert (run("query", "event", "--json").json, run("query", "event").code) == ([], 0), "nothing is archived yet"
     due = run("run", "--dry-run", "--json").json
     assert due["total"]["rows_due"] == 18
+    assert run("run", "--dry-run").err.endswith("(a dry run: nothing was changed)\n")
     assert due["members"][0]["result"][0]["due"] == 6
     (fleet.folder / BOB / "wane.toml").rename(fleet.folder / BOB / "hidden")
     done = run("run", "--fast")
@@ -185,6 +186,7 @@ def test_the_command_reports_each_member_and_a_total_and_exits_by_them(
     assert run("absent", "--json").json["total"]["rows_absent"] == 0
     for words in (["expire"], ["compact"], ["tidy"]):
         assert run(*words, "--dry-run", "--json").json["total"]["done"] == 3
+    assert run("tidy", "--dry-run").err.endswith("(a dry run: nothing was changed)\n")
     file = next((fleet.folder / CYD / "cold" / "event").glob("_month=*/*.parquet"))
     file.write_bytes(file.read_bytes()[:-20])
     broken = run("verify", "--json")

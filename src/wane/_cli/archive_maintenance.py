@@ -144,7 +144,7 @@ def archive_compact(
     def show() -> None:
         _print_tables(done, _COMPACTED.heads, _COMPACTED.rows(done))
         total = _COMPACTED.total(done)
-        verb = "rewritten" if dry_run else f"rewritten as {total['into']:,}"
+        verb = f"rewritten as {total['into']:,}" if total["into"] else "rewritten"
         _print_total(verb, many(total["files"], "file"), total["files"], dry_run=dry_run)
 
     return _result(done, show)
