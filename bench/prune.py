@@ -53,7 +53,6 @@ BATCH = 1_000
 ADAPTIVE = Pace(duty=1.0)
 STEADY = Pace(target_seconds=1.0, duty=1.0, first_batch=BATCH, least_batch=BATCH, most_batch=BATCH)
 NO_LIMIT = Budget(rows=10**9, seconds=10**6, batches=10**9)
-DUE_SHARE = 0.4
 DUE_DAYS = 50
 """Rows that are spread over so many days, from a hundred days ago on, are due unless their state is live."""
 BEFORE_SECONDS = 1.0

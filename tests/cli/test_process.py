@@ -19,7 +19,6 @@ from cli.running import AT
 from servers import Database, SqliteDatabase
 
 WANE = [sys.executable, "-m", "wane"]
-SHELL = f"set -o pipefail; '{sys.executable}' -m wane"
 
 
 def test_the_module_and_the_script_are_one_command(process: Wane, filled: Database) -> None:

@@ -160,6 +160,14 @@ class TableSweep:
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
             texts = self.contract.archive_statistics(cold.name)
             cold.ensure(part.shape, follows=bool(part.path), texts=texts)
+        sweep = self._plan(now, pieces)
+        self._emit(sweep, began)
+        with long_work(rows):
+            self._advance(sweep)
+        return more
+
+    def _plan(self, now: datetime, pieces: Sequence[dict[str, Any]]) -> Journaled:
+        """Enter a sweep of some ranges in the journal, and report columns that changed since the one before."""
         last = max(cold.last_sweep(self._writer) for cold in self.cold)
         with self.store.transaction() as transaction:
             journal = Journal(transaction)
@@ -186,16 +194,13 @@ class TableSweep:
                     f"the archive of {self.table.name} has sweep {last}, and this database is only at {sweep.id}",
                     "the database was restored from a backup: name another folder as the archive's url, and run `wane archive adopt`",
                 )
-        self._emit(sweep, began)
         for change in changes:
             words = "dropped" if change.now is None else "added" if change.was is None else "type"
             words = words if change.renamed_from is None else "renamed"
             self.context.listener(
                 ArchiveColumnChanged(change.table, change.column, words, change.was, change.now, sweep.id)
             )
-        with long_work(rows):
-            self._advance(sweep)
-        return more
+        return sweep
 
     def _require_fitting(self) -> None:
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
