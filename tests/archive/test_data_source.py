@@ -112,6 +112,8 @@ def test_a_job_reads_the_archive_and_writes_as_the_page_shows(database: Database
         exec(write, seen)
         made = DeltaTable(str(report)).to_pyarrow_table().to_pylist()
         assert sorted((row["id"], row["body"]) for row in made) == wanted
+    read_back = spark.read.format("wane_cold").load(str(report))
+    assert sorted(tuple(row) for row in read_back.collect()) == wanted
 
 
 @pytest.mark.on_spark

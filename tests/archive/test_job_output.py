@@ -18,9 +18,7 @@ from servers import SqliteDatabase
 from wane._archive.delta import job_output
 from wane._archive.delta.job_output import JobOutput
 from wane._archive.delta.object_store import ObjectPath
-from wane._archive.spark.session import session
-from wane._contract.settings import SparkSettings
-from wane.contrib.spark import ColdSource, _ColdMessage, _ColdWriter, register
+from wane.contrib.spark import ColdSource, _ColdMessage, _ColdWriter
 from wane.errors import ArchiveError, WrongArgument
 
 SCHEMA = StructType().add("id", LongType()).add("body", StringType())
@@ -227,14 +225,3 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ArchiveError, match="cannot be written"):
         writer(tmp_path / "file")
-
-
-@pytest.mark.on_spark
-def test_a_job_writes_a_table_once(tmp_path: Path) -> None:
-    spark = session(SparkSettings())
-    register(spark)
-    for _ in range(2):
-        job = spark.range(0, 20, 1, 2).selectExpr("id", "concat('body ', id) AS body").write.format("wane_cold")
-        job.mode("append").option("app", "nightly").option("sequence", "7").save(str(tmp_path / "report"))
-    assert stored(tmp_path / "report") == list(range(20))
-    assert spark.read.format("wane_cold").load(str(tmp_path / "report")).count() == 20

@@ -10,19 +10,21 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from contextlib import closing
+from contextlib import chdir, closing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from archive.cold import archived
 from commands import run_forked
+from wane._cli import app
 from wane._demo.seed import ROWS, TRAPS, attached_path
 from wane.reference import names, schema_sql
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.group("demo"), pytest.mark.timeout(600)]
-"""One worker runs the demonstration once, for all tests that read what it left; on a busy machine it takes minutes."""
+pytestmark = pytest.mark.timeout(600)
+"""On a busy machine the demonstration takes minutes."""
 
 
 def environment(columns: int | None = None) -> dict[str, str]:
@@ -48,15 +50,27 @@ def run_with_spark(folder: Path, *words: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Return the demonstration's folder, and what it prints into a file."""
+@pytest.fixture(scope="module", params=["in this process", "as a command"])
+def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the demonstration's folder, and what it prints into a file.
+
+    In this process it works on the Spark that other tests of the group have started.
+    """
     folder = tmp_path_factory.mktemp("demo")
-    done = run_with_spark(folder, "demo", "--rows", "1000")
-    assert done.returncode == 0, done.stderr
-    return folder / ".demo", done.stdout
+    words = ["demo", "--rows", "1000"]
+    if request.param == "as a command":
+        done = run_with_spark(folder, *words)
+        assert done.returncode == 0, done.stderr
+        return folder / ".demo", done.stdout
+    with chdir(folder):
+        unset = dict.fromkeys(os.environ.keys() - environment().keys())
+        shown = CliRunner().invoke(app, words, env=unset, catch_exceptions=False)
+    assert shown.exit_code == 0, shown.stderr
+    return folder / ".demo", shown.stdout
 
 
+@pytest.mark.group("spark")
+@pytest.mark.sampled("in this process")
 def test_it_walks_through_the_main_job(shown: tuple[Path, str]) -> None:
     _, text = shown
     archive = ("wane archive run", "wane archive query", "wane archive restore", "wane archive survey")
@@ -90,6 +104,8 @@ def test_what_it_states_left_is_what_the_trail_and_the_tables_state(tmp_path: Pa
             assert reported["swept"][rule][rule.partition(".")[0]] == due, rule
 
 
+@pytest.mark.group("spark")
+@pytest.mark.sampled("in this process")
 def test_what_it_states_of_every_trap_is_what_the_database_has_at_the_end(shown: tuple[Path, str]) -> None:
     folder, text = shown
     stays = text.partition("What stayed, and why")[2]
@@ -109,6 +125,8 @@ def test_what_it_states_of_every_trap_is_what_the_database_has_at_the_end(shown:
     assert f"of {planted} rows planted as traps {there} stayed{aged}." in stays
 
 
+@pytest.mark.group("spark")
+@pytest.mark.sampled("in this process")
 def test_the_commands_that_it_names_work(shown: tuple[Path, str]) -> None:
     folder, text = shown
     commands = re.findall(r"^\s*(?:\$ )?wane (.*)$", text, flags=re.MULTILINE)
@@ -180,6 +198,8 @@ def test_the_readme_has_the_true_numbers_of_the_demonstration() -> None:
     assert re.search(r"^demo:.*\n\t.*wane demo", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
+@pytest.mark.group("spark")
+@pytest.mark.sampled("in this process")
 def test_what_it_states_was_archived_is_in_the_archive_and_what_came_back_is_not(shown: tuple[Path, str]) -> None:
     folder, _ = shown
     with closing(sqlite3.connect(folder / "state.db")) as connection:
