@@ -5,7 +5,7 @@ It only reports. What a sweep may take is decided in the sweep, before each batc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from wane._contract.fingerprint import fingerprint
 from wane._contract.lookup import is_named
@@ -16,11 +16,11 @@ from wane._db.counting import Count, Exactness, share_of
 from wane._findings import pasted
 from wane._formats import count_text, counted, share_text
 from wane._frozen import frozen
-from wane._ledger import Ledger
+from wane._ledger import Flag, Ledger
 from wane._prune.fuse import PROBE_SECONDS, allowed_share
 from wane._prune.gates import closed_gate
 from wane._prune.plan import Plan, Step
-from wane._prune.sql_fuse import FuseStates
+from wane._prune.sql_fuse import FuseState, FuseStates
 from wane.errors import TimedOut
 
 
@@ -61,33 +61,45 @@ def obstacles_of(
     """
     steps = [step for step in made.steps if step.swept and step.due != Count(0)]
     try:
+        flags, states = _recorded(store) if steps else ({}, {})
         return [
             PlannedObstacle(step.table, step.rule, one.kind, one.message, one.fix)
             for step in steps
-            for one in _obstacles(store, contract, made, step, approved)
+            for one in _obstacles(store, contract, made, step, flags, states.get((step.table, step.rule)), approved)
         ]
     except TimedOut:  # Nothing is known of them; the sweep finds out.
         return []
 
 
+def _recorded(store: Store) -> tuple[Mapping[str, Flag], dict[tuple[str, str], FuseState]]:
+    """Read the flags, and what is recorded about the fuse; nothing of either without Wane's own tables."""
+    if not store.migrated:
+        return {}, {}
+    run = store.reader(PROBE_SECONDS)
+    states = FuseStates(store.dialect, run).all()
+    return Ledger(store.dialect, run).flags(), {(one.table, one.rule): one for one in states}
+
+
 def _obstacles(
-    store: Store, contract: Contract, made: Plan, step: Step, approved: Collection[str]
+    store: Store,
+    contract: Contract,
+    made: Plan,
+    step: Step,
+    flags: Mapping[str, Flag],
+    state: FuseState | None,
+    approved: Collection[str],
 ) -> Iterator[Obstacle]:
-    settings, seconds = contract.sweep, PROBE_SECONDS
-    if store.migrated:
-        closed = closed_gate(Ledger(store.dialect, store.reader(seconds)).flags(), step.table, settings)
-        if closed:
-            yield Obstacle("flag", *closed.split(": ", 1))
-        state = FuseStates(store.dialect, store.reader(seconds)).of(step.table, step.rule)
-        if state is not None and state.approved(fingerprint(contract), made.made_at) is not None:
-            return
-    else:
+    if not store.migrated:
         yield not_migrated()
-        yield Obstacle("flag", *closed_gate({}, step.table, settings).split(": ", 1))
+    closed = closed_gate(flags, step.table, contract.sweep)
+    if closed:
+        yield Obstacle("flag", *closed.split(": ", 1))
     if step.action == "mark" or is_named(approved, step.table, step.rule):
         return
+    if state is not None and state.approved(fingerprint(contract), made.made_at) is not None:
+        return
     rule = next(rule for table, rule in contract.rules() if (str(table.name), rule.name) == (step.table, step.rule))
-    blown = _blown(store, settings, step, rule)
+    blown = _blown(store, contract.sweep, step, rule)
     if blown:
         fix = f"{pasted('approve', f'{step.table}.{step.rule}')} reviews and approves it"
         by_hand = f", and {pasted('archive', 'run', f'{step.table}.{step.rule}')} needs no approval"
