@@ -13,8 +13,10 @@ from deltalake import DeltaTable
 
 from archive import inline
 from archive.cold import Cold, cold_keeper, conserve, events
+from archive.object_server import ObjectServer
 from servers import Database, SqliteDatabase
 from wane._archive.delta.cold_table import ColdTable
+from wane._archive.delta.paths import children
 from wane._archive.rows.content import Checks
 from wane._archive.rows.types import SAMPLED_EVERY, key_digest
 from wane._archive.spark import executor
@@ -116,6 +118,32 @@ def test_a_first_sweep_is_proven_by_a_second_reader(
         assert (cold.cold(), set(cold.hot())) == ([], ever["event"])
         assert cold.one().outcome is Outcome.DONE
         conserve(cold, ever, done=True)
+
+
+@pytest.mark.frames_on_spark
+@pytest.mark.sampled
+def test_a_first_sweep_in_a_bucket_is_proven_by_a_second_reader(
+    sqlite_database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ObjectServer
+) -> None:
+    events(sqlite_database, 40)
+    monkeypatch.setattr(executor, "default", _Decaying)
+    with cold_keeper(sqlite_database, tmp_path, server=server, url=f"{server.bucket()}/cold") as cold:
+        hot = cold.hot()
+
+        def damage() -> None:
+            months = children(cold.keeper.archive._cold("event").folder, "_month=*")
+            written = [file for month in months for file in children(month)][-1]
+            local = tmp_path / "written.parquet"
+            local.write_bytes(written.read_bytes())
+            forge(local)
+            written.write_bytes(local.read_bytes())
+
+        _Decaying.damaged.append(damage)
+        done = cold.one()
+        assert (done.outcome, "another content" in done.message) == (Outcome.FAILED, True), done.message
+        assert (cold.cold(), cold.hot()) == ([], hot)
+        assert cold.one().outcome is Outcome.DONE
+        assert len(cold.cold()) == 40
 
 
 def refill(database: Database) -> None:
