@@ -208,7 +208,8 @@ class _BatchFunctionWriter:
             *([_refuse_if("NOT current_setting('track_counts')::boolean", "nothing is counted")] if changes else []),
             *([f"wane_changes := ARRAY[{watched}];"] if changes else []),
             *self._find_end(),
-            f"IF wane_done THEN\n{self._counted(self.at_once.rest)}\nELSE\n{self._counted(self.at_once.take)}\nEND IF;",
+            f"IF {self._fits_shortcut()} THEN\n{self._counted(self.at_once.shortcut)}",
+            f"ELSE\n{self._counted(self.at_once.take)}\nEND IF;",
             *self._take_unkeyed(),
             _refuse_if(f"wane_rows > wane_limit OR {self._total()} > wane_most", "more rows would leave than fit"),
             *([_refuse_if(f"EXISTS ({retained})", "rows stayed")] if self.selection.has_delete_triggers else []),
@@ -229,13 +230,20 @@ class _BatchFunctionWriter:
         one."""
         yield "wane_done := false;"
         # What a trigger retains is found by where the batch ends.
-        last = "wane_done := NULL; RETURN;" if self.selection.has_delete_triggers else "wane_done := true;"
-        end = f"{plain(self.at_once.end, _variable)}\nINTO {', '.join(self.ends)};\nIF NOT FOUND THEN {last} END IF;"
+        refused = "wane_done := NULL; RETURN;"
+        last = refused if self.selection.has_delete_triggers else "wane_done := true;"
+        end = f"{plain(self.at_once.end, _variable)}\nINTO {', '.join(self.ends)};\nIF NOT FOUND THEN "
         if self.at_once.end_time is None:
-            yield end
+            yield f"{end}{last} END IF;"
         else:
             yield f"{plain(self.at_once.end_time, _variable)}\nINTO {self.ends[0]}, wane_done;"
-            yield f"IF wane_done THEN {last}\nELSIF {self.ends[0]} IS NULL THEN\n{end}\nEND IF;"
+            yield f"IF wane_done THEN {last}\nELSIF {self.ends[0]} IS NULL THEN\n{end}{refused} END IF;\nEND IF;"
+
+    def _fits_shortcut(self) -> str:
+        """Write the condition that the statement with fewer conditions takes the batch."""
+        if self.at_once.end_time is None:
+            return "wane_done"
+        return f"coalesce(wane_{self.floors[1]}, {self.ends[1]}) IS NULL"
 
     def _counted(self, take: Statement) -> str:
         """Write a statement that takes rows, and counts them with those of each follower."""

@@ -56,14 +56,16 @@ class AtOnceStatements:
 
     end_time: Statement | None
     """Find a time at which the batch may end, whatever the keys are, or NULL if there is none; and whether no more rows
-    are left than a batch may have. None where an index has the keys in their order, and finds a position as fast."""
+    are left than a batch may have: then it is the latest time. None where an index has the keys in their order, and
+    finds a position as fast."""
     end: Statement
     """Find the position of the last row of the batch; nothing if fewer rows are left than it may have."""
     take: Statement
     """Take the due rows up to there, or up to a time. Where rows follow, return how many were taken, then of each
     follower."""
-    rest: Statement
-    """Take all due rows, where no more are left than a batch may have."""
+    shortcut: Statement
+    """Do the same, with fewer conditions: between two times, where batches end at times; else all due rows, where no
+    more are left than a batch may have."""
     retained: Statement
     """Return a row if one that was to be taken is still there."""
     gone: tuple[Column, ...]
@@ -77,11 +79,12 @@ class AtOnceStatements:
         call, same = "in one call, most batches of a sweep", "in the same call"
         if self.end_time is not None:
             yield RunStep("find a time at which the batch ends", self.end_time, call)
+            yield RunStep("take the batch", self.shortcut, f"{same}, if it begins and ends at a time")
             call = f"{same}, if that is no time and more rows are left"
         yield RunStep("find where the batch ends", self.end, call)
         yield RunStep("take the batch", self.take, same)
-        if not has_delete_triggers:
-            yield RunStep("take them", self.rest, f"{same}, if fewer are left than a batch may have")
+        if self.end_time is None and not has_delete_triggers:
+            yield RunStep("take them", self.shortcut, f"{same}, if fewer are left than a batch may have")
         for path, statement in self.unkeyed:
             yield RunStep(f"take {path[-1].reference.name}", statement, same)
         if has_delete_triggers:

@@ -5,7 +5,7 @@ Whatever deletes or marks rows of the rule's table repeats every condition of `R
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -128,6 +128,7 @@ class Compiler:
         self.planned_walk = Walk(rows, selection, decoded_once=True, by_state=by_state)
         """For statements whose plan is made once, whatever the positions are."""
         self.floor = [Slot(f"floor_{number}") for number in range(len(self.walk.names))]
+        self.end = [Slot(f"end_{number}") for number in range(len(self.walk.names))]
         self.edge = self._edge_slots()
         """The position of the first row that a cap excludes, where it is found once for several statements."""
         self.order = ", ".join(rows.position(selection, "t"))
@@ -281,8 +282,7 @@ class Compiler:
             *self.walk.behind(p, self.floor),
         ]
         time, *key = self.rows.position(self.selection, "t")
-        end = [Slot(f"end_{number}") for number in range(len(self.walk.names))]
-        at, *keys = self.walk.bind(p, "end", end)
+        at, *keys = self.walk.bind(p, "end", self.end)
         where.append(f"{time} <= {at}")
         if key:
             behind = self.rows.compare(self.rows.position_columns(self.selection)[1:], key, "<=", keys)
@@ -354,7 +354,7 @@ class Compiler:
         p, ended = self.rows.parameters(), self.dialect.ended_transactions
         verb, columns = self.rows.verb(p, self.selection), self.rows.position_columns(self.selection)
         edge = self.walk.bind(p, "edge", self.edge)
-        end = self.walk.bind(p, "end", [Slot(f"end_{number}") for number in range(len(self.walk.names))])
+        end = self.walk.bind(p, "end", self.end)
         where = [
             f"{ended} = {p.bind('ended', Slot('ended'))}",
             # Of two bounds on a position, PostgreSQL reads up to the first: what is before the end is before the edge.
@@ -376,8 +376,8 @@ class Compiler:
         return AtOnceStatements(
             self._batch_end_time() if self._by_time else None,
             self._full_batch_end(),
-            self._take_with_followers(),
-            self._take_with_followers(rest=True),
+            self._take_with_followers(self._due_up_to_end),
+            self._take_with_followers(self._due_between_times if self._by_time else self._due_behind_floor),
             p.statement(f"SELECT 1 FROM {self.table}\nWHERE {where}\nLIMIT 1"),
             self._gone_columns(),
             tuple((path, self._take_unkeyed(path[0])) for path in unkeyed_paths(self.selection)),
@@ -423,23 +423,33 @@ class Compiler:
         found = [f"(SELECT {self.dialect.encode_key('last.row_time')} FROM last)", "NOT EXISTS (SELECT 1 FROM after)"]
         return p.statement(f"WITH {parts}\nSELECT {', '.join(found)}")
 
-    def _due_up_to_end(self, p: Parameters, *, rest: bool = False) -> list[str]:
-        end = [Slot(f"end_{number}") for number in range(len(self.walk.names))]
-        where = [*self.rows.due(p, self.selection, NOW, floored=True), *self.planned_walk.behind(p, self.floor)]
-        if rest:
-            return where
-        position = self.planned_walk.up_to(p, end, "end")
+    def _due_within(self, p: Parameters, *bounds: str) -> list[str]:
+        return [*self.rows.due(p, self.selection, NOW, floored=True), *bounds]
+
+    def _due_behind_floor(self, p: Parameters) -> list[str]:
+        return self._due_within(p, *self.planned_walk.behind(p, self.floor))
+
+    def _due_up_to_end(self, p: Parameters) -> list[str]:
+        where, position = self._due_behind_floor(p), self.planned_walk.up_to(p, self.end, "end")
         if not self._by_time:
             return [*where, position]
-        columns, (time, *_) = self.rows.position_columns(self.selection), self.rows.position(self.selection, "t")
-        at, key, *_ = self.planned_walk.bind(p, "end", end)
-        return [*where, self.rows.compare(columns[:1], [time], "<=", [at]), f"({key} IS NULL OR {position})"]
+        _, key, *_ = self.planned_walk.bind(p, "end", self.end)
+        return [*where, self._beside_time(p, "<=", "end", self.end), f"({key} IS NULL OR {position})"]
 
-    def _take_with_followers(self, *, rest: bool = False) -> Statement:
-        """Take every due row, up to a position or all the rest, and in the same statement what follows these rows."""
+    def _due_between_times(self, p: Parameters) -> list[str]:
+        since = self._beside_time(p, ">", "floor", self.floor)
+        return self._due_within(p, since, self._beside_time(p, "<=", "end", self.end))
+
+    def _beside_time(self, p: Parameters, sign: str, name: str, position: Sequence[Slot]) -> str:
+        columns, (time, *_) = self.rows.position_columns(self.selection), self.rows.position(self.selection, "t")
+        at, *_ = self.planned_walk.bind(p, name, position)
+        return self.rows.compare(columns[:1], [time], sign, [at])
+
+    def _take_with_followers(self, due: Callable[[Parameters], list[str]]) -> Statement:
+        """Take every row that meets some conditions, and in the same statement what follows these rows."""
         p, paths = self.rows.parameters(), follower_paths(self.selection)
         verb = self.rows.verb(p, self.selection)
-        take = f"{verb}\nWHERE {all_of(self._due_up_to_end(p, rest=rest))}"
+        take = f"{verb}\nWHERE {all_of(due(p))}"
         if not paths:
             return p.statement(take)
         own = f"{take}\n{self._returning(self.selection.followers, 't')}"

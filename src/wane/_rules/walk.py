@@ -109,14 +109,17 @@ class Walk:
         position on; and the one for the latest time before that one, which is named `after`.
 
         They read times only, so an index without the key answers them. The first finds nothing if no more rows are due
-        than fit, and the second if those that fit are of the time of the position, or of one time.
+        than fit, and then the second finds the latest time; otherwise it finds nothing if the rows that fit are of the
+        time of the position, or of one time.
         """
         n, (since, *_) = p.bind("limit", limit), self.bind(p, "floor", floor)
         next_one = self._times(p, now, [(">=", since)], "", f"LIMIT {n} + 1")
         after = f"SELECT row_time\nFROM {next_one} AS next_one\nORDER BY row_time\nLIMIT 1 OFFSET {n}"
         ahead = [(">", since), ("<", "(SELECT row_time FROM after)")]
+        before, latest = (self._times(p, now, bounds, " DESC", "LIMIT 1") for bounds in (ahead, [(">=", since)]))
         return after, (
-            f"SELECT row_time\nFROM {self._times(p, now, ahead, ' DESC', 'LIMIT 1')} AS latest\n"
+            f"SELECT row_time\nFROM (\nSELECT row_time FROM {before} AS before\nUNION ALL\n"
+            f"SELECT row_time FROM {latest} AS latest WHERE NOT EXISTS (SELECT 1 FROM after)\n) AS ends\n"
             "ORDER BY row_time DESC\nLIMIT 1"
         )
 
