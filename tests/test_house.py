@@ -171,7 +171,21 @@ BANNED_WORDS = frozenset(
         "heirs",
         "sick",
         *("telling", "everybody", "anybody", "steer", "steering", "thin", "aside", "room", "rooms"),
-        *("bring", "brings", "brought", "kept", "again", "alone", "ask", "asks", "asked", "say", "says", "said"),
+        *(
+            "bring",
+            "brings",
+            "brought",
+            "kept",
+            "again",
+            "alone",
+            "ask",
+            "asks",
+            "asked",
+            "say",
+            "says",
+            "said",
+            "unasked",
+        ),
         *("saying", "hear", "heard", "beat", "mend"),
     ]
 )

@@ -20,7 +20,7 @@ from wane.errors import NotInstalled, StoreError
 from wane.reference import contract_path, schema_sql
 
 
-def test_nothing_is_created_unasked(database: Database) -> None:
+def test_nothing_is_created_without_a_request(database: Database) -> None:
     with working(database, install=False) as claims:
         for call in (lambda: claims.submit("t"), lambda: claims.claim("t", "ada", 60), lambda: claims.get("t")):
             with pytest.raises(NotInstalled, match="run `wane claims install`"):

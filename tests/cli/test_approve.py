@@ -144,7 +144,7 @@ def test_a_prune_of_most_of_a_table_needs_yes(wane: Wane, fused: Database) -> No
     done = wane(*many)
     assert (done.code, done.out, left(fused)) == (4, "", 1_206)
     assert (
-        "caution: 1,204 of 1,206 rows of inbox would leave (99.8%), and a sweep may take 50% of a table unasked"
+        "caution: 1,204 of 1,206 rows of inbox would leave (99.8%), and a sweep may take 50% of a table without approval"
         in done.err
     )
     assert wane(*many, "--json").json["rows"] == 0

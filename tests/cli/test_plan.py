@@ -97,7 +97,7 @@ def test_a_plan_names_what_stops_the_sweep(wane: Wane, filled: Database, folder:
     missing = "the database does not have Wane's own tables yet; `wane migrate` creates them"
     off = "the master flag retention.enabled is off; `wane enable` turns it on"
     fused = (
-        "4 of 6 rows are due (66.7%), and the first sweep of a rule may take 40% of a table unasked;"
+        "4 of 6 rows are due (66.7%), and the first sweep of a rule may take 40% of a table without approval;"
         " `wane approve inbox.failed` reviews and approves it"
     )
     assert stopped() == [missing, off, fused]

@@ -124,7 +124,7 @@ def test_a_rule_that_is_stopped_is_no_green_light(opened: Keeping) -> None:
     [finding] = [one for one in opened.keeper.health().findings if one.code == "fused-rule"]
     assert finding.fix == "review and approve it: `wane approve job.done`"
     assert (
-        "30 of 62 rows are due (48.4%), and the first sweep of a rule may take 40% of a table unasked"
+        "30 of 62 rows are due (48.4%), and the first sweep of a rule may take 40% of a table without approval"
         in finding.message
     )
     opened.keeper.approve(opened.keeper.review())

@@ -46,4 +46,4 @@ def _large(pruner: Pruner, order: Order, limit: int) -> str:
     if due <= allowed * rows:
         return ""
     share = f"{due:,} of {rows:,} rows of {name} would leave ({due / max(rows, 1):.1%})"
-    return f"{share}, and a sweep may take {allowed:.0%} of a table unasked"
+    return f"{share}, and a sweep may take {allowed:.0%} of a table without approval"

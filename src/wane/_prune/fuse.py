@@ -64,12 +64,12 @@ def probe(
         return Fuse(why)
     if due < settings.fuse_rows or due <= allowed * rows:
         return Fuse(due=due)
-    share = f"{due:,} of {rows:,} rows are due ({due / max(rows, 1):.1%}), and {which} may take {allowed:.0%} of a table unasked"
+    share = f"{due:,} of {rows:,} rows are due ({due / max(rows, 1):.1%}), and {which} may take {allowed:.0%} of a table without approval"
     return Fuse(share, due=due, rows=rows)
 
 
 def allowed_share(store: Store, settings: SweepSettings, table: str, rule: Rule) -> tuple[float, str]:
-    """Return the share of its table that a rule may take unasked, and whose share that is, in words.
+    """Return the share of its table that a rule may take without approval, and whose share that is, in words.
 
     A sweep that found nothing is no proof of a rule, and neither is what it took before it was changed.
     """

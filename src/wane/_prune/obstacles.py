@@ -119,5 +119,5 @@ def _blown(store: Store, settings: SweepSettings, step: Step, rule: Rule) -> str
     found = f"{count_text(due)} of {counted(rows, 'row')} are due"
     share = share_of(due, rows)
     if share is not None and share.exactness is Exactness.EXACT:
-        return f"{found} ({share_text(share)}), and {which} may take {allowed:.0%} of a table unasked"
-    return f"{found}, so the fuse may stop it: {which} may take {allowed:.0%} of a table unasked"
+        return f"{found} ({share_text(share)}), and {which} may take {allowed:.0%} of a table without approval"
+    return f"{found}, so the fuse may stop it: {which} may take {allowed:.0%} of a table without approval"
