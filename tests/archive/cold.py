@@ -19,8 +19,10 @@ from deltalake import DeltaTable
 from archive.object_server import ObjectServer
 from servers import Database
 from wane._archive.model import ArchivedRule, ArchiveRun
+from wane._findings import Finding
 from wane._keeper import Keeper, open_keeper
 from wane._prune.pace import Pace
+from wane._prune.sweep import Outcome
 from wane.events import ArchiveStep, BatchTaken, Event, WorkProgressed
 
 PACE = Pace(target_seconds=1.0, duty=1.0, first_batch=40, least_batch=40, most_batch=40)
@@ -175,6 +177,13 @@ def insert_events(database: Database, ids: Sequence[int]) -> None:
 
 
 STAYING = [10_001, 10_002, 10_003]
+
+
+def refused(cold: Cold, code: str) -> Finding:
+    """Require that nothing can be archived, and return the one finding of a code that reports why."""
+    assert cold.one().outcome is Outcome.FAILED
+    [finding] = [one for one in cold.keeper.check() if one.code == code]
+    return finding
 
 
 def damage(file: Path, column: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from wane._contract.duration import format_duration
 from wane._db.counting import count_some_rows
@@ -39,11 +40,11 @@ def _large(pruner: Pruner, order: Order, limit: int) -> str:
         due = count_due(store, selection, order.older_than or store.now(), COUNT_SECONDS, most=limit)
         if due < settings.fuse_rows:
             return ""
-        allowed, _ = allowed_share(store, settings, str(name), order.rule)
-        rows = count_some_rows(store, selection.table, math.ceil(due / allowed), COUNT_SECONDS)
+        allowed = replace(allowed_share(store, settings, str(name), order.rule), whose="a sweep")
+        rows = count_some_rows(store, selection.table, math.ceil(due / allowed.share), COUNT_SECONDS)
     except TimedOut:
         return f"the rows of {name} that would leave could not be counted in {COUNT_SECONDS:g} seconds"
-    if due <= allowed * rows:
+    if due <= allowed.share * rows:
         return ""
     share = f"{due:,} of {rows:,} rows of {name} would leave ({due / max(rows, 1):.1%})"
-    return f"{share}, and a sweep may take {allowed:.0%} of a table without approval"
+    return f"{share}, and {allowed.text}"

@@ -54,27 +54,40 @@ def probe(
         if found < settings.fuse_rows:
             return Fuse(nothing_due=not found, due=found)
         due = count_due(store, selection, now, seconds)
-        allowed, which = allowed_share(store, settings, str(selection.name), selection.rule)
+        allowed = allowed_share(store, settings, str(selection.name), selection.rule)
         # The share is small enough as soon as the table has this many rows; the others need not be counted.
-        rows = count_some_rows(store, selection.table, math.ceil(due / allowed), seconds)
+        rows = count_some_rows(store, selection.table, math.ceil(due / allowed.share), seconds)
     except TimedOut:
         why = (
             f"counting the due rows did not finish in {seconds:g} seconds, so they count as too many to take unattended"
         )
         return Fuse(why)
-    if due < settings.fuse_rows or due <= allowed * rows:
+    if due < settings.fuse_rows or due <= allowed.share * rows:
         return Fuse(due=due)
-    share = f"{due:,} of {rows:,} rows are due ({due / max(rows, 1):.1%}), and {which} may take {allowed:.0%} of a table without approval"
+    share = f"{due:,} of {rows:,} rows are due ({due / max(rows, 1):.1%}), and {allowed.text}"
     return Fuse(share, due=due, rows=rows)
 
 
-def allowed_share(store: Store, settings: SweepSettings, table: str, rule: Rule) -> tuple[float, str]:
-    """Return the share of its table that a rule may take without approval, and whose share that is, in words.
+@frozen
+class AllowedShare:
+    """The share of its table that a rule may take without approval."""
+
+    share: float
+    whose: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.whose} may take {self.share:.0%} of a table without approval"
+
+
+def allowed_share(store: Store, settings: SweepSettings, table: str, rule: Rule) -> AllowedShare:
+    """Return the share of its table that a rule may take without approval.
 
     A sweep that found nothing is no proof of a rule, and neither is what it took before it was changed.
     """
     own = Ledger(store.dialect, store.reader(PROBE_SECONDS))
     last = own.last_sweep_inputs(table, rule.name) if store.migrated else {}
     if last.get("promise") == rule_fingerprint(rule):
-        return settings.fuse, "a rule"
-    return settings.first_fuse, "the first sweep of a changed rule" if last else "the first sweep of a rule"
+        return AllowedShare(settings.fuse, "a rule")
+    whose = "the first sweep of a changed rule" if last else "the first sweep of a rule"
+    return AllowedShare(settings.first_fuse, whose)

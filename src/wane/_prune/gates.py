@@ -19,14 +19,20 @@ def flag_name(table: TableName | str | None, settings: SweepSettings) -> str:
     return settings.master_flag if table is None else settings.table_flag.replace("{table}", str(table))
 
 
-def closed_gate(flags: Mapping[str, Flag], table: TableName | str, settings: SweepSettings) -> str:
-    """Return why sweeps of the table are off; "" if they are on."""
+def closed_flag(flags: Mapping[str, Flag], table: TableName | str, settings: SweepSettings) -> tuple[str, str] | None:
+    """Return which flag turns sweeps of the table off, and what turns it on; None if they are on."""
     master, own = flags.get(flag_name(None, settings)), flags.get(flag_name(table, settings))
     if master is None or not master.enabled:
-        return f"the master flag {settings.master_flag} is off: `wane enable` turns it on"
+        return f"the master flag {settings.master_flag} is off", "`wane enable` turns it on"
     if own is not None and not own.enabled:
-        return f"the flag {own.name} is off: {pasted('enable', table)} turns it on"
-    return ""
+        return f"the flag {own.name} is off", f"{pasted('enable', table)} turns it on"
+    return None
+
+
+def closed_gate(flags: Mapping[str, Flag], table: TableName | str, settings: SweepSettings) -> str:
+    """Return why sweeps of the table are off; "" if they are on."""
+    closed = closed_flag(flags, table, settings)
+    return "" if closed is None else ": ".join(closed)
 
 
 def append_only_gate(table: TableName | str) -> str:

@@ -19,7 +19,7 @@ from wane._prune import fuse
 from wane._prune.binding import Bindings
 from wane._prune.build_plan import action_name
 from wane._prune.fuse import COUNT_SECONDS, PROBE_SECONDS
-from wane._prune.gates import closed_gate
+from wane._prune.gates import closed_flag
 from wane._prune.obstacles import Obstacle, not_migrated
 from wane._prune.sql_fuse import FuseStates
 from wane._rules.row_parts import MOST_COUNTED, RowCondition, RowParts, count_ahead, read_row_parts
@@ -75,9 +75,9 @@ class RowReader:
             yield not_migrated()
             return
         own = Ledger(self.store.dialect, self.store.reader(PROBE_SECONDS))
-        closed = closed_gate(own.flags(), table.name, self.contract.sweep)
-        if closed:
-            yield Obstacle("flag", *closed.split(": ", 1))
+        closed = closed_flag(own.flags(), table.name, self.contract.sweep)
+        if closed is not None:
+            yield Obstacle("flag", *closed)
         if table.append_only:
             fix = pasted("prune", f"{table.name}.{rule.name}")
             yield Obstacle("append_only", "the table is append-only: no sweep takes its rows", f"{fix} does, by hand")
