@@ -45,7 +45,9 @@ class Counters:
     others: OtherUsers = field(init=False)
 
     def __post_init__(self) -> None:
-        counters = SimpleNamespace(read=self.read, own=Activity(1, 2), quiet_seconds=lambda: self.quiet)
+        counters = SimpleNamespace(
+            read=self.read, own=Activity(1, 2), quiet_seconds=lambda: self.quiet, finish_writing=lambda: None
+        )
         self.others = OtherUsers(counters, lambda: self.seconds)  # type: ignore[arg-type]
         self.others.begin()
 
@@ -114,6 +116,35 @@ def test_the_pace_by_itself_works_nine_times_as_much_and_never_more_than_always(
         0.9,
         0.9,
     ]
+
+
+def test_beside_others_batches_are_a_fifth_as_long_where_several_connections_write() -> None:
+    targets = [Pace(target_seconds=0.005).after_quiet(quiet).target_seconds for quiet in (0.0, 0.125, 0.25, 0.5, 60.0)]
+    assert targets == pytest.approx([0.001, 0.002, 0.003, 0.005, 0.005])
+    assert Pace(target_seconds=0.005).after_quiet(0.0, one_writer=True).target_seconds == 0.005
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside others"])
+def test_the_size_of_batches_follows_whether_others_use_the_database(database: Database, beside: bool) -> None:
+    """Every row takes ten microseconds; others come, or go, after the first two hundred batches."""
+    counters = Counters(quiet=30.0)
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            counters.seconds += timeout or 0.0
+            return False
+
+    with open_store(resolve_url(database.url)) as store:
+        pacing = Pacing(store, Pace(), Stop(), table="one", others=counters.others)
+        sizes = []
+        for number in range(1_000):
+            counters.changes += 2 if beside is (number < 200) else 1  # The batch, and what others change.
+            pacing.worked = pacing.seconds = pacing.size / 100_000
+            pacing.resize(pacing.size)
+            pacing.pause()
+            sizes.append(pacing.size)
+    shorter = 500 if store.one_writer else 100
+    assert (sizes[199], sizes[-1]) == ((shorter, 500) if beside else (500, shorter))
 
 
 def test_beside_others_a_sweep_of_the_only_writer_works_for_a_fortieth_of_its_duty() -> None:

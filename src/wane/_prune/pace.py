@@ -2,7 +2,8 @@
 
 While no other process uses the database there is none to protect, and pauses are short: long enough to notice others.
 Pauses shrink over half a second without other activity, and grow at the first transaction of another process. Where one
-connection writes at a time, they are forty times as long beside other writers.
+connection writes at a time, they are forty times as long beside other writers; where several do, batches are a fifth as
+long beside them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _BESIDE_WRITERS = 40
 """How many times less a sweep works beside others where one connection writes at a time: a batch makes the
 application's next write wait, and most of the slowest hundredth of its writes are already those that move the
 write-ahead log into the database. So there is one batch for some hundred writes, not one for ten."""
+_SMALLER_BESIDE_OTHERS = 5
+"""How many times shorter batches are beside others where several connections write at a time. What meets a batch does
+not wait for it, but shares processors with it: by a short one it is delayed less than such statements differ anyway."""
 _LEAST_RATIO = 0.5
 """A sweep that deviates further from the others, by half or twice, was an exception."""
 
@@ -85,7 +89,12 @@ class Pace:
         share = min(seconds / _QUIET_SECONDS, 1.0)
         beside = self.duty / self.connections / (_BESIDE_WRITERS if one_writer else 1)
         idle = self.duty * (_NO_OTHER_WRITERS if one_writer else _NO_OTHER_USERS)
-        return replace(self, duty=min(beside + (idle - beside) * share, 1.0))
+        shortest = self.target_seconds / (1 if one_writer else _SMALLER_BESIDE_OTHERS)
+        return replace(
+            self,
+            duty=min(beside + (idle - beside) * share, 1.0),
+            target_seconds=shortest + (self.target_seconds - shortest) * share,
+        )
 
     def pause_seconds(self, seconds: float) -> float:
         """Compute the pause after a batch that took `seconds`."""

@@ -89,6 +89,8 @@ class Pacing:
         self.seconds = 0.0
         """How long the last batch took, with its commit."""
         self._costs = BatchCosts()
+        self._pace_now = pace
+        """The pace as of the last pause: others may have come or gone since the work began."""
         if pace.pauses:
             self.others.begin()
 
@@ -157,7 +159,7 @@ class Pacing:
     def resize(self, rows: int) -> None:
         """Choose the size of the next batch, after one that changed or read some rows."""
         self._costs.add(rows, self.worked)
-        self.size = max(self.pace.next_batch(self.size, self.worked, self._costs.fixed_seconds()), self.least_size)
+        self.size = max(self._pace_now.next_batch(self.size, self.worked, self._costs.fixed_seconds()), self.least_size)
 
     def pause(self) -> None:
         """Leave the database to the application for a while, as the pace requires.
@@ -170,15 +172,14 @@ class Pacing:
         waited = 0.0
         while True:
             self.others.spare()
-            left = self._pace_now().pause_seconds(self.seconds) - waited
+            quiet = self.others.quiet_seconds()
+            self._pace_now = self.pace.after_quiet(quiet, one_writer=self.store.one_writer)
+            left = self._pace_now.pause_seconds(self.seconds) - waited
             probes = self.store.one_writer and left > _PROBED_SECONDS
             step = _PROBED_SECONDS if probes else max(left, 0.0)
             if self.stop.wait(step) or not probes:
                 return
             waited += step
-
-    def _pace_now(self) -> Pace:
-        return self.pace.after_quiet(self.others.quiet_seconds(), one_writer=self.store.one_writer)
 
     def slow_down(self, problem: Locked | TimedOut) -> None:
         """Halve the batch, emit why, and wait: others hold locks, or a batch took too long."""
