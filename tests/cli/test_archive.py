@@ -33,11 +33,15 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert "nothing was restored" in wane("archive", "restores").err
     off = wane("archive", "run", "--json")
     assert (off.code, off.json["rules"][0]["outcome"]) == (4, "off")
+    closed = "the master flag retention.enabled is off: `wane enable` turns it on"
+    assert wane("archive", "run", "--dry-run", "--json").json["rules"][0]["closed"] == closed
+    assert f"not moved now: {closed}\n" in wane("archive", "run", "--dry-run").err
     wane("enable")
     assert "event.cold: `wane archive run` moves these rows, `wane sweep` does not\n" in wane("plan").err
     why = wane("why", "event", "1").out
     assert "cold moves it to the archive with the next sweep of a worker or `wane archive run`\n" in why
     due = wane("archive", "run", "--dry-run")
+    assert "not moved now" not in due.err
     assert due.err.splitlines()[-1] == "a dry run: 30 rows would be archived, nothing was changed"
     done = wane("archive", "run", "--fast")
     assert done.code == 0, done.err

@@ -144,9 +144,14 @@ class Archive:
         rules = self._named(only)
         from wane._archive.model import DueRule
         from wane._db.counting import READ_SECONDS
+        from wane._ledger import Ledger
         from wane._prune.binding import Bindings
+        from wane._prune.fuse import PROBE_SECONDS
+        from wane._prune.gates import closed_gate
         from wane._rules.reads import count_due
 
+        own = Ledger(self._store.dialect, self._store.reader(PROBE_SECONDS))
+        flags = own.flags() if self._store.migrated else {}
         bindings, now = Bindings(self._store, self._contract), self._store.now()
         found = []
         for table, rule in rules:
@@ -156,7 +161,8 @@ class Archive:
             except TimedOut:
                 due = None
             way = self._contract.described_transform(str(table.name), rule)
-            found.append(DueRule(str(table.name), rule.name, due, self._unfinished(table), way))
+            closed = closed_gate(flags, table.name, self._contract.sweep)
+            found.append(DueRule(str(table.name), rule.name, due, self._unfinished(table), way, closed))
         return found
 
     def _unfinished(self, table: Table) -> str:

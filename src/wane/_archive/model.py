@@ -48,6 +48,8 @@ class DueRule:
     """The state of the table's unfinished sweep, which a run ends first; empty if there is none."""
     transform: dict[str, Any] | None = None
     """What happens to columns on the way; None if nothing does."""
+    closed: str = ""
+    """Why a run would move nothing now: a flag that is off, and what turns it on; empty if it would."""
 
 
 @dataclass(frozen=True, slots=True)

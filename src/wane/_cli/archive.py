@@ -147,6 +147,8 @@ def _dry_run(call: Call, names: Sequence[str], fleet: Path | None) -> CommandRes
                 print_line(_on_the_way(one.table, one.transform))
         total = _DUE.total(due)
         unknown = f", and those of {many(total['uncounted'], 'rule')} uncounted" if total["uncounted"] else ""
+        for why in dict.fromkeys(one.closed for one in due if one.closed):
+            print_line(f"[yellow]not moved now:[/] {escape(why)}")
         print_line(f"a dry run: {many(total['rows_due'], 'row')} would be archived{unknown}, nothing was changed")
 
     return CommandResult({"rules": due}, show)
