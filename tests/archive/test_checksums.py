@@ -150,7 +150,7 @@ def rewrite(cold: Cold, *, body: str | None = None, digests: bool = False) -> No
         if digests:
             kinds = {"int64": "long", "string": "string", "double": "double"}
             shape = [[one.name, kinds[str(one.type)]] for one in table.schema if not one.name.startswith("_")]
-            old = pa.array([one.hex() for one in content.row_digests(table, shape)])
+            old = content.row_digests(table, shape)
             table = table.set_column(table.column_names.index("_version"), "_version", old)
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)
     log = cold.folder / "cold" / "event" / "_delta_log"

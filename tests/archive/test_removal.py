@@ -144,7 +144,7 @@ def test_a_task_for_each_file_rewrites_and_another_reads_back(table: ColdTable) 
     named = GoneCopies.restored([(s, f"[{n:02d}]") for s, n in gone], follows=False)
     remove_copies(Counting(), table, named, [LEASE], why="a test")
     # The second file lies between the keys, and all of the third leaves: nothing of it is written.
-    assert counts == [("_task", 2), ("_read", 1)]
+    assert counts == [("_task", 2), ("_digest", 1)]
     assert {(1, n) for n in [0, 1, 2, 4, 5, 6, 8, 9, *range(10, 20)]} | {(2, n) for n in range(10)} == content(table)
 
 

@@ -1,4 +1,5 @@
-"""Comparing the rows of files by sums of every row's digests, which are independent of order and of file boundaries."""
+"""Comparing the rows of files: by a digest of each row group, or, where rows were sorted or divided anew, by sums of
+every row's digests, which are independent of order and of file boundaries."""
 
 from __future__ import annotations
 
@@ -50,6 +51,18 @@ def _fitted(table: pa.Table, shape: Shape) -> pa.Table:
         wanted = content.arrow_type(kind)
         made[name] = table[name].cast(wanted) if name in table.column_names else pa.nulls(table.num_rows, wanted)
     return pa.table(made)
+
+
+def digests(executor: ArchiveExecutor, folder: ColdPath, paths: Sequence[str], shape: Shape) -> dict[str, list[str]]:
+    """Compute the digest of each row group of some files, by their paths."""
+    answered = answers(executor.run(partial(_digest, str(folder), list(paths), shape), len(paths)))
+    return {one["path"]: one["groups"] for one in answered}
+
+
+def _digest(folder: str, paths: Sequence[str], shape: Shape, number: int) -> str:
+    path = paths[number]
+    read = groups(cold_path(folder) / path, shape)
+    return answering(lambda: {"path": path, "groups": [content.content_digest(table) for table in read]})
 
 
 def checks(executor: ArchiveExecutor, folder: ColdPath, paths: Sequence[str], shape: Shape) -> Checks:

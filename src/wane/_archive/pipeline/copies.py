@@ -87,7 +87,7 @@ def _versions(table: Any, shape: Shape | None) -> list[str]:
     """Return what the database computed for rows that are the same."""
     if shape is None:
         return list(table[VERSION].to_pylist())
-    return [digest.hex() for digest in content.row_digests(table, shape)]
+    return list(content.row_digests(table, shape).to_pylist())
 
 
 def _read(folder: ColdPath, part: Any, columns: Sequence[str]) -> Iterator[Any]:

@@ -171,7 +171,7 @@ def _assembled(table: pa.Table, part: PartJob, sweep: int) -> pa.Table:
     if VERSION in table.column_names:
         made[VERSION] = assembly.versions(table[VERSION])
     elif part.projected:
-        made[VERSION] = pa.array([one.hex() for one in content.row_digests(stored, part.shape)], pa.string())
+        made[VERSION] = content.row_digests(stored, part.shape)
     else:
         made[VERSION] = content.checksums(stored, part.shape)
     made[SWEEP] = pa.repeat(pa.scalar(sweep, pa.int64()), len(table))

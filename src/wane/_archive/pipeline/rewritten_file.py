@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from wane._archive.delta.comparison import checks, groups
+from wane._archive.delta.comparison import digests, groups
 from wane._archive.delta.failure import answers
 from wane._archive.delta.files import NewFile
 from wane._archive.delta.paths import ColdPath, cold_path, source, sync_file, sync_folder
 from wane._archive.rows import content
-from wane._archive.rows.content import Checks, Shape
+from wane._archive.rows.content import Shape
 from wane._archive.rows.statistics import statistics
 from wane._archive.spark.executor import ArchiveExecutor
 from wane.errors import Unproven
@@ -40,9 +40,8 @@ def rewritten_files(
     the rest; raise Unproven if they do not."""
     answered = answered_files(executor, task, count)
     made = [RewrittenFile(one["path"], one["gone"], one["rest"] and NewFile(**one["rest"])) for one in answered]
-    left = sum((Checks(*one["checks"]) for one in answered if one["rest"]), Checks())
-    written = [one.rest.path for one in made if one.rest is not None]
-    if checks(executor, cold_path(folder), written, shape) != left:
+    left = {one["rest"]["path"]: one["groups"] for one in answered if one["rest"]}
+    if digests(executor, cold_path(folder), list(left), shape) != left:
         raise Unproven(f"what was written to {folder} does not hold what was left", "nothing was changed; run it again")
     return made
 
@@ -66,7 +65,7 @@ def write_rest(
     archive's log.
     """
     gone = count_rows(masks)
-    answer: dict[str, Any] = {"path": path, "gone": gone, "rest": None, "checks": Checks().numbers()}
+    answer: dict[str, Any] = {"path": path, "gone": gone, "rest": None, "groups": []}
     if gone in (0, sum(map(len, masks))):
         return answer
     left = _write(folder / new, folder / path, masks, shape)
@@ -78,18 +77,19 @@ def write_rest(
         "bytes": (folder / new).stat().st_size,
         "statistics": json.dumps(statistics(footer, texts)),
     }
-    return {**answer, "rest": rest, "checks": left.numbers()}
+    return {**answer, "rest": rest, "groups": left}
 
 
-def _write(new: ColdPath, old: ColdPath, masks: Sequence[Any], shape: Shape) -> Checks:
+def _write(new: ColdPath, old: ColdPath, masks: Sequence[Any], shape: Shape) -> list[str]:
+    """Write the rest of each row group; return the digests of all of them."""
     schema = pa.schema([(name, content.arrow_type(kind)) for name, kind in shape])
-    left = Checks()
+    left = []
     with new.open("xb") as sink:
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
             for table, mask in zip(groups(old, shape), masks, strict=True):
                 rest = table.filter(pc.invert(mask)).combine_chunks()
                 if len(rest):
-                    left += content.check(rest, shape, strict=True)
+                    left.append(content.content_digest(rest))
                     writer.write_table(rest, row_group_size=len(rest))
         sync_file(new, sink)
     sync_folder(new.parent)

@@ -182,7 +182,7 @@ def _digested(rows: DataFrame, part: StagedPart) -> DataFrame:
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            digests = pa.array(_digests(pa.table(batch.columns, names), shape, lacking), pa.string())
+            digests = _digests(pa.table(batch.columns, names), shape, lacking)
             yield pa.RecordBatch.from_arrays([*batch.columns, digests], [*names, DIGEST])
 
     wider = StructType([*rows.schema.fields]).add(DIGEST, StringType())
@@ -190,15 +190,14 @@ def _digested(rows: DataFrame, part: StagedPart) -> DataFrame:
     return rows.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(each, wider)
 
 
-def _digests(table: pa.Table, shape: Shape, lacking: Mapping[int, frozenset[str]]) -> list[str]:
+def _digests(table: pa.Table, shape: Shape, lacking: Mapping[int, frozenset[str]]) -> pa.Array:
     cast = pa.table({name: table[name].cast(content.arrow_type(kind)) for name, kind in shape})
-    sweeps = table[SWEEP].to_pylist()
-    made = [digest.hex() for digest in content.row_digests(cast, shape)]
-    for sweep in {sweep for sweep in sweeps if sweep in lacking}:
-        had = [one for one in shape if one[0] not in lacking[sweep]]
-        mine = pc.equal(table[SWEEP], sweep)
-        digests = iter(content.row_digests(cast.filter(mine), had))
-        made = [next(digests).hex() if one == sweep else other for one, other in zip(sweeps, made, strict=True)]
+    made = content.row_digests(cast, shape)
+    for sweep in pc.unique(table[SWEEP]).to_pylist():
+        if sweep in lacking:
+            had = [one for one in shape if one[0] not in lacking[sweep]]
+            mine = content.whole(pc.equal(table[SWEEP], sweep))
+            made = pc.replace_with_mask(made, mine, content.row_digests(cast.filter(mine), had))
     return made
 
 

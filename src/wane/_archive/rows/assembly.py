@@ -18,8 +18,8 @@ from wane._archive.rows.content import Shape, whole
 from wane._archive.rows.types import KeyTexts
 from wane.errors import ArchiveError
 
-_ESCAPED = '["\\\\\\x00-\\x1f]'
-"""Characters that JSON escapes."""
+_ESCAPED = {'["\\\\]': ("\\", '"'), "[\x00-\x1f]": tuple(map(chr, range(0x20)))}
+"""Characters that JSON escapes, by a pattern that finds them: the backslash first, with which every escape begins."""
 _TIMESTAMPS = (-62_135_596_800_000_000, 253_402_214_400_000_000)
 _DAYS = (-719_162, 2_932_896)
 """From the year 1 to the end of the year 9999. What PostgreSQL calls infinite arrives outside of it."""
@@ -38,9 +38,11 @@ def _key_text(column: Any, *, quoted: bool) -> Any:
         return pc.cast(column, pa.string())
     if quoted:
         column = pc.binary_join_element_wise("'", pc.replace_substring(column, "'", "''"), "'", "")
-    if not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
-        return column
-    return pa.array([None if one is None else json.dumps(one, ensure_ascii=False)[1:-1] for one in column.to_pylist()])
+    for pattern, characters in _ESCAPED.items():
+        if pc.any(pc.match_substring_regex(column, pattern)).as_py():
+            for one in characters:
+                column = pc.replace_substring(column, one, json.dumps(one)[1:-1])
+    return column
 
 
 def versions(column: Any) -> Any:

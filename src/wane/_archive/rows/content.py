@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wane._archive.rows.md5 import md5
 from wane._archive.rows.sql import SAMPLED
 from wane._archive.rows.types import FIELDS_AT_ONCE, KEY, SAMPLED_EVERY, key_digest
 
@@ -41,8 +42,13 @@ _TYPES = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-_DIGEST_BYTES = 16
 _BIG_ENDIAN = {"float": ">f4", "double": ">f8"}
+_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
+"""The two hex digits of every byte."""
+_MOST_BYTES = 2**31 - 1
+"""The most bytes of the texts of an array."""
+_DIGESTED_AT_ONCE = 64 * 1024 * 1024
+"""The most bytes of rows whose digests are computed at once."""
 _BYTES_AT_ONCE = 1 << 16
 """The most bytes of texts that checksums are computed of at once: what fits the cache of a processor is fastest."""
 _BASE, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -67,15 +73,47 @@ def texts(array: Any, kind: str) -> Any:
         return pc.cast(pc.cast(array, pa.int32()), pa.string())
     if kind.startswith("timestamp"):
         return pc.cast(pc.cast(array, pa.int64()), pa.string())
+    if kind == "binary":
+        return _hex_of_binary(array)
     if kind in _BIG_ENDIAN:
         values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(_BIG_ENDIAN[kind])
         values[np.isnan(values)] = np.nan  # A NaN has a sign and bits of its own, which a restore cannot write.
-        digits, width = values.tobytes().hex(), values.itemsize * 2
-        made = pa.array([digits[start : start + width] for start in range(0, len(digits), width)], pa.string())
+        made = hex_texts(values.view(np.uint8).reshape(-1, values.itemsize))
         return pc.if_else(array.is_valid(), made, pa.scalar(None, pa.string()))
-    if kind == "binary":
-        return pa.array([None if one is None else one.hex() for one in array.to_pylist()], pa.string())
-    return pa.array([None if one is None else format(one, "f") for one in array.to_pylist()], pa.string())
+    return _decimal_texts(array.cast(arrow_type(kind)))
+
+
+def hex_texts(rows: Any) -> Any:
+    """Write the bytes of each row of a matrix as hex digits."""
+    return _hex(rows.reshape(-1), np.arange(len(rows) + 1) * rows.shape[1])
+
+
+def _hex_of_binary(array: Any) -> Any:
+    filled = array.fill_null(b"")
+    ends = np.frombuffer(filled.buffers()[1], np.int32)[filled.offset : filled.offset + len(filled) + 1]
+    data = np.frombuffer(filled.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
+    return pc.if_else(array.is_valid(), _hex(data, ends - ends[0]), pa.scalar(None, pa.string()))
+
+
+def _hex(data: Any, ends: Any) -> Any:
+    ends = 2 * ends.astype(np.int64)
+    if ends[-1] > _MOST_BYTES:
+        raise pa.ArrowCapacityError("values of more than a gigabyte cannot be compared at once")
+    return pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(_DIGITS[data]))
+
+
+def _decimal_texts(array: Any) -> Any:
+    """Write decimals with all of their digits: Arrow's own texts of small ones have an exponent."""
+    scale = array.type.scale
+    # Without the point: a whole number.
+    numbers = pa.Array.from_buffers(pa.decimal128(38, 0), len(array), array.buffers(), offset=array.offset)
+    texts = pc.cast(numbers, pa.string())
+    if not scale:
+        return texts
+    digits = pc.ascii_lpad(pc.ascii_ltrim(texts, "-"), scale + 1, "0")
+    before, after = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale)
+    sign = pc.if_else(pc.starts_with(texts, "-"), "-", "")
+    return pc.binary_join_element_wise(sign, before, ".", after, "")
 
 
 def hashes(column: Any, kind: str) -> Any:
@@ -85,22 +123,29 @@ def hashes(column: Any, kind: str) -> Any:
     return pa.array([None if one is None else hashlib.sha256(one).hexdigest() for one in bare.to_pylist()], pa.string())
 
 
-def row_digests(table: Any, shape: Shape) -> list[bytes]:
-    """Compute the digest of every row of a table, over the columns of its shape."""
+def row_digests(table: Any, shape: Shape) -> Any:
+    """Compute the digest of every row of a table, over the columns of its shape, as hex digits."""
+    return hex_texts(_row_digests(table, shape))
+
+
+def _row_digests(table: Any, shape: Shape) -> Any:
+    """Compute the digests themselves, some bytes of rows at a time, because their texts take several times as many."""
+    if table.nbytes > _DIGESTED_AT_ONCE and len(table) > 1:
+        half = len(table) // 2
+        return np.concatenate([_row_digests(table.slice(0, half), shape), _row_digests(table.slice(half), shape)])
     fields = [texts(whole(table[name]), kind) for name, kind in shape]
     if len(fields) > FIELDS_AT_ONCE:
         pieces = (fields[start : start + FIELDS_AT_ONCE] for start in range(0, len(fields), FIELDS_AT_ONCE))
-        fields = [pa.array([one.hex() for one in _digests(piece)], pa.string()) for piece in pieces]
+        fields = [hex_texts(_digests(piece)) for piece in pieces]
     return _digests(fields)
 
 
-def _digests(fields: Sequence[Any]) -> list[bytes]:
+def _digests(fields: Sequence[Any]) -> Any:
     marked = [
         pc.binary_join_element_wise(pc.cast(pc.binary_length(one), pa.string()), one, ":").fill_null("~")
         for one in fields
     ]
-    joined = pc.binary_join_element_wise(*marked, "")
-    return [hashlib.md5(one, usedforsecurity=False).digest() for one in pc.cast(joined, pa.binary()).to_pylist()]
+    return md5(pc.binary_join_element_wise(*marked, ""))
 
 
 def checksums(table: Any, shape: Shape) -> Any:
@@ -186,8 +231,7 @@ def check(table: Any, shape: Shape, *, strict: bool, whole_keys: bool = False) -
     """Compute the same checks from values that were read back. `whole_keys`: keys are whole numbers, one each."""
     keys, sampled = _key_numbers(table) if whole_keys else _key_texts(table)
     chosen = table if strict else table.filter(pa.array(sampled))
-    rows = row_digests(chosen, shape) if len(chosen) else []
-    return Checks(len(table), keys, len(rows), *_sums(rows))
+    return Checks(len(table), keys, len(chosen), *_sums(_row_digests(chosen, shape)))
 
 
 def check_keys(table: Any, *, whole_keys: bool) -> Checks:
@@ -198,10 +242,8 @@ def check_keys(table: Any, *, whole_keys: bool) -> Checks:
 
 def _key_texts(table: Any) -> tuple[int, Any]:
     """Compute the sum of the digests of keys, and which rows are sampled."""
-    texts = pc.cast(whole(table[KEY]), pa.binary()).to_pylist()
-    keys = [hashlib.md5(text, usedforsecurity=False).digest() for text in texts]
-    firsts = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, _DIGEST_BYTES)[:, 0]
-    return _sums(keys)[0], firsts == int(SAMPLED, 16)
+    digests = md5(whole(table[KEY]))
+    return _sums(digests)[0], digests[:, 0] == int(SAMPLED, 16)
 
 
 def _key_numbers(table: Any) -> tuple[int, Any]:
@@ -215,10 +257,8 @@ def key_numbers(keys: Any) -> Any:
     return pc.cast(pc.utf8_trim(keys, '["]'), pa.int64()).to_numpy(zero_copy_only=False)
 
 
-def _sums(digests: Sequence[bytes]) -> tuple[int, int]:
-    if not digests:
-        return 0, 0
-    halves = np.frombuffer(b"".join(digests), dtype=">i8").astype(np.int64).reshape(-1, 2)
+def _sums(digests: Any) -> tuple[int, int]:
+    halves = digests.view(">i8").astype(np.int64)
     # In two pieces, so that nothing overflows.
     high, low = (halves >> 32).sum(axis=0), (halves & 0xFFFFFFFF).sum(axis=0)
     return (int(high[0]) << 32) + int(low[0]), (int(high[1]) << 32) + int(low[1])
