@@ -120,16 +120,25 @@ class _Sums(RangeTake):
 
 
 class _Pairs(RangeTake):
-    """PostgreSQL, any other key: compares keys and versions."""
+    """PostgreSQL, any other key: compares keys and versions, which arrive as one text, a line for each row."""
 
     def __init__(self, store: Store, archive: ArchiveRows, names: Sequence[str]) -> None:
         super().__init__(store, archive, names)
         self.columns = [KEY, VERSION, *names]
 
     def take(self, transaction: Transaction, copies: Copies, now: datetime) -> bool:
-        expected = dict(zip(copies.table[KEY].to_pylist(), copies.table[VERSION].to_pylist(), strict=True))
-        taken = transaction.read(self._taking(self._ends(copies), now))
-        return len(taken) == len(copies) and dict(taken) == expected
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from wane._archive.rows.content import whole
+
+        [(rows, lines)] = transaction.read(self._taking(self._ends(copies), now))
+        if rows != len(copies):
+            return False
+        expected = pc.binary_join_element_wise(whole(copies.table[KEY]), whole(copies.table[VERSION]), " ")
+        taken = pc.split_pattern(pa.scalar(lines), "\n").values
+        pairs = (expected, taken), (taken, expected)
+        return all(pc.all(pc.is_in(some, others)).as_py() for some, others in pairs)
 
 
 class _Values(RangeTake):

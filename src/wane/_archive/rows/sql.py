@@ -368,8 +368,9 @@ class ArchiveRows:
     ) -> Statement:
         """Write the statement that takes every due row from one position to another, and returns what it took.
 
-        Key and version of each; nothing where versions are made of values. `summed`: how many rows, and the sums of
-        their keys' digests and of the digests of keys and versions. `unheld`: take nothing if the table has any hold.
+        How many rows, and a line with the key and version of each; nothing where versions are made of values. `summed`:
+        instead of the lines the sums of the keys' digests and of the digests of keys and versions. `unheld`: take
+        nothing if the table has any hold.
         """
         rows = self.rows.sparing_held_tables() if unheld else self.rows
         p = rows.parameters()
@@ -379,8 +380,11 @@ class ArchiveRows:
         if self.dialect.checksums:
             return p.statement(taking)
         if not summed:
-            outputs = [self.dialect.key(part.key, "t"), self.dialect.version(part.columns, "t")]
-            return p.statement(f"{taking} RETURNING {', '.join(outputs)}")
+            line = f"{self.dialect.key(part.key, 't')} || ' ' || {self.dialect.version(part.columns, 't')}"
+            # A key is JSON, which escapes line breaks.
+            return p.statement(
+                f"WITH g AS ({taking} RETURNING {line} AS l) SELECT count(*), string_agg(l, chr(10)) FROM g"
+            )
         outputs = [f"{key_digest(SqlNumber(self.whole_key(part) or '')).text} AS k", "t.xmin AS v"]
         versions = version_digest(SqlNumber("g.k"), SqlNumber("g.v")).text
         # OFFSET, or the number would be read from the text again wherever it is used.
