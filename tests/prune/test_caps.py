@@ -6,8 +6,10 @@ import pytest
 
 from prune.keeping import AT, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
 from prune.test_shown_statements import traced
-from servers import Database, SqliteDatabase
+from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._contract.model import Cap, Table
+from wane._db.postgres.transaction import PostgresTransaction
+from wane._db.statement import Statement
 from wane._prune import primitive
 from wane._prune.pace import FAST, Pace
 from wane._rules import scopes
@@ -333,3 +335,43 @@ def test_a_single_sweep_finds_the_edge_of_a_cap_once(
         assert (swept.rows, swept.batches) == (25, 7 + bool(per))
         assert opened.ids() == [0, 1, 2, 3, 4]
     assert sum(text.startswith("WITH edge") for text in ran) == 1
+
+
+@pytest.mark.parametrize("per", [(), ("tenant",)], ids=["table", "scope"])
+def test_a_batch_that_ends_at_the_edge_of_a_cap_is_the_last_one(
+    postgres_database: PostgresDatabase, per: tuple[str, ...]
+) -> None:
+    """Twelve rows are three full batches. Only the walk over scopes needs another one to find that none is left."""
+    scoped(postgres_database, "a", rows=17)
+    with keeping(postgres_database, capped(5, *per)) as opened:
+        opened.keeper.enable()
+        [swept] = opened.keeper.sweep(pace=SMALL).rules
+        assert (swept.outcome, swept.rows, swept.batches) == ("done", 12, 3 + bool(per))
+        assert opened.ids() == [0, 1, 2, 3, 4]
+
+
+def test_planning_a_batch_beyond_a_cap_reads_nothing_that_earlier_ones_took(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL's planner reads where an index begins, if a value that it knows is before its other values."""
+    jobs(postgres_database)
+    postgres_database.execute("CREATE INDEX job_age ON job (at_ms, id)")
+    rows = [(n, "x", ago(100 - n / 1_000), "y" * 500) for n in range(20_000)]
+    insert(postgres_database, "job", "id, state, at_ms, tenant", *rows)
+    postgres_database.execute("ANALYZE job")
+    pace = Pace(target_seconds=1.0, duty=1.0, first_batch=2_500, least_batch=2_500, most_batch=2_500)
+    change, planned = PostgresTransaction.change, []
+
+    def explained(this: PostgresTransaction, statement: Statement) -> int:
+        if statement.text.startswith("DELETE"):
+            explain = f"EXPLAIN (BUFFERS, SUMMARY, FORMAT JSON) {statement.text}"
+            [(found,)] = this.execute(explain, statement.parameters)
+            planned.append(found[0]["Planning"]["Shared Hit Blocks"])
+        return change(this, statement)
+
+    with keeping(postgres_database, capped(10_000)) as opened:
+        opened.keeper.enable()
+        monkeypatch.setattr(PostgresTransaction, "change", explained)
+        [swept] = opened.keeper.sweep(pace=pace).rules
+    assert (swept.rows, swept.batches) == (10_000, 4)
+    assert max(planned[1:]) < 50, planned

@@ -6,7 +6,7 @@ Identifiers are quoted by the dialect's one function; values are bound, never wr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -93,9 +93,10 @@ def _part(name: str) -> tuple[str, int | None]:
 class Parameters:
     """Collects the values of one statement and hands out their placeholders."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        """Begin without values."""
+    def __init__(self, dialect: Dialect, *, unplanned: Collection[str] = ()) -> None:
+        """Begin without values; `unplanned`: the names of those that the planner is not to know."""
         self.dialect = dialect
+        self._unplanned = unplanned
         self.values: dict[str, object] = {}
         self._bound: dict[tuple[str, object], str] = {}
         self._numbers: dict[str, int] = {}
@@ -109,7 +110,8 @@ class Parameters:
             unique = self._unused(name)
             self._bound[name, written] = unique
             self.values[unique] = value
-        return self.dialect.placeholder(unique)
+        placeholder = self.dialect.placeholder(unique)
+        return f"(SELECT {placeholder})" if name in self._unplanned else placeholder
 
     def bind_time(
         self,

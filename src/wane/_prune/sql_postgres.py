@@ -179,15 +179,16 @@ class PostgresRowTaker(RowTaker):
             rule.fill(known.end, selection, batch.now, limit=batch.limit, floor=batch.floor, edge=position)
         )
         end = ends[0] if ends else position
+        last = not ends or end == position
         taken = self.transaction.change(
             rule.fill(known.take, selection, batch.now, floor=batch.floor, end=end, edge=position, ended=ended)
         )
         if taken > batch.limit:
             raise Locked(f"{selection.name}: a hold ended while rows were taken; nothing was changed", "try again")
-        if (not ends or taken < batch.limit) and self.transaction.read(known.ended) != [(ended,)]:
+        if (last or taken < batch.limit) and self.transaction.read(known.ended) != [(ended,)]:
             return taken
         # This transaction will have ended too.
-        return Taken({str(selection.name): taken}, end, done=not ends, edge=CapEdge(position, ended + 1, end))
+        return Taken({str(selection.name): taken}, end, done=last, edge=CapEdge(position, ended + 1, end))
 
     def take_chosen(self, selection: Selection, now: datetime, keys: list[Key]) -> dict[str, int]:
         if not isinstance(selection.rule.action, ToColdTier):

@@ -26,8 +26,9 @@ Scope = tuple[Any, ...]
 
 MOST_SCOPES = 1_000
 """How many scopes beyond their cap one call reads."""
-FEW_SCOPES = 2
-"""How many of them a batch reads at first; each further read is of twice as many."""
+FEW_SCOPES = 1
+"""How many of them a batch reads at first: each takes as long as its cap is high. Every further read is of twice as
+many."""
 SCOPES = Slot("scopes")
 """How many scopes a statement finds."""
 

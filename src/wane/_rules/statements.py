@@ -351,7 +351,7 @@ class Compiler:
         return p.statement(f"WITH {part}\nSELECT {', '.join([*outputs, *([ended] if ended else [])])} FROM edge")
 
     def known_edge(self) -> KnownEdgeStatements:
-        p, ended = self.rows.parameters(), self.dialect.ended_transactions
+        p, ended = self._edged_parameters(), self.dialect.ended_transactions
         verb, columns = self.rows.verb(p, self.selection), self.rows.position_columns(self.selection)
         edge = self.walk.bind(p, "edge", self.edge)
         end = self.walk.bind(p, "end", self.end)
@@ -364,6 +364,14 @@ class Compiler:
         ]
         take = p.statement(f"{verb}\nWHERE {all_of(where)}")
         return KnownEdgeStatements(Statement(f"SELECT {ended}", {}), self._full_batch_end(edged=True), take)
+
+    def _edged_parameters(self) -> Parameters:
+        """Return the parameters of a statement that is planned for every batch beyond a cap.
+
+        To estimate how many rows are later than a value, PostgreSQL's planner reads where an index begins: from batch
+        to batch it would read the entries of all rows that earlier ones took.
+        """
+        return Parameters(self.dialect, unplanned=("earliest",))
 
     def _position(self, source: str) -> str:
         return ", ".join(self.dialect.encode_key(f"{source}.{name}") for name in self.walk.names)
@@ -405,7 +413,7 @@ class Compiler:
 
         With `edged`, of those that are due, before the known edge of a cap.
         """
-        p = self.rows.parameters()
+        p = self._edged_parameters() if edged else self.rows.parameters()
         edge = self.planned_walk.bind(p, "edge", self.edge) if edged else []
         last = self.planned_walk.last(p, NOW, LIMIT, self.floor, row_only=not edged, edge=edge)
         # Written outside, or every row before the last would be written too.
