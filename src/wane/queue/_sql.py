@@ -94,6 +94,23 @@ COLUMNS = (
 )
 EXHAUSTED = "max_delivery_attempts_reached"
 """Why a message is dead that was delivered as often as it may be."""
+RESERVED = (
+    "message_id",
+    "idempotency_key",
+    "work_queue_id",
+    "kind",
+    "target",
+    "data",
+    "state",
+    "deliveries",
+    "created_at",
+    "updated_at",
+    "due_at",
+    "token_hash",
+    "release_reason",
+    "seq",
+)
+"""What is read of a message that was reserved, or is dead instead: the rest is known."""
 WAITING = ("reserved", "delayed")
 """States of messages that become due at a time. Each has an index, by that time."""
 CROWDED = 1_000
@@ -113,6 +130,8 @@ _CHANGING = (
     "resolved_at",
     "resolved_by",
 )
+
+_decode_json = json.JSONDecoder().decode
 
 
 class Messages(ABC):
@@ -363,6 +382,45 @@ class Messages(ABC):
     def _one(self, found: Sequence[tuple[Any, ...]]) -> Message | None:
         return self._message(found[0]) if found else None
 
+    def _reserved(self, pool: str, row: Sequence[Any]) -> Message:
+        (
+            message_id,
+            key,
+            queue,
+            kind,
+            target,
+            data,
+            state,
+            deliveries,
+            created,
+            updated,
+            due,
+            token_hash,
+            reason,
+            seq,
+        ) = row
+        dead = state == MessageState.DEAD.value
+        changed = self.dialect.decode_time(updated)
+        return Message(
+            pool,
+            message_id,
+            key,
+            queue,
+            kind,
+            read_json(target),
+            read_json(data),
+            MessageState(state),
+            deliveries,
+            self.dialect.decode_time(created),
+            changed,
+            due_at=None if due is None else self.dialect.decode_time(due),
+            token_hash=token_hash,
+            finished_at=changed if dead else None,
+            reason=EXHAUSTED if dead else None,
+            release_reason=reason,
+            seq=seq,
+        )
+
     def _message(self, row: Sequence[Any]) -> Message:
         def decode(stamp: Any) -> datetime | None:
             return None if stamp is None else self.dialect.decode_time(stamp)
@@ -404,4 +462,4 @@ def read_json(value: Any) -> Any:
     """Decode a payload; the driver may have done it already. Most targets are empty, and a parser takes its time."""
     if value == "{}":
         return {}
-    return json.loads(value) if isinstance(value, str) else value
+    return _decode_json(value) if isinstance(value, str) else value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from wane._db.statement import Execute
 from wane.queue._sql import (
     COLUMNS,
     EXHAUSTED,
+    RESERVED,
     WAITING,
     Message,
     Messages,
@@ -98,24 +98,6 @@ _PICKS = {
     ),
 }
 
-_RESERVED = (
-    "message_id",
-    "idempotency_key",
-    "work_queue_id",
-    "kind",
-    "target",
-    "data",
-    "state",
-    "deliveries",
-    "created_at",
-    "updated_at",
-    "due_at",
-    "token_hash",
-    "release_reason",
-    "seq",
-)
-"""What is read of a message that was reserved, or is dead instead: the rest is known."""
-
 
 def _late(state: str, pool: str, now: str) -> str:
     return f"EXISTS (SELECT FROM wane.message AS w WHERE w.pool = {pool} AND w.state = '{state}' AND w.due_at <= {now})"
@@ -136,7 +118,7 @@ UPDATE wane.message AS m SET
   reason = CASE WHEN m.deliveries < %(attempts)s THEN NULL ELSE '{EXHAUSTED}' END,
   updated_at = (SELECT now FROM t)
 WHERE m.ctid = {which}
-RETURNING {", ".join(f"m.{name}" for name in _RESERVED)}
+RETURNING {", ".join(f"m.{name}" for name in RESERVED)}
 """
 
 
@@ -276,45 +258,6 @@ class PostgresMessages(Messages):
             values["queues"] = None if wanted.work_queue_ids is None else list(wanted.work_queue_ids)
             found = run(_RESERVE[wanted.kinds is not None, wanted.work_queue_ids is not None], values)
         return sorted((self._reserved(wanted.pool, row) for row in found), key=lambda message: message.seq)
-
-    def _reserved(self, pool: str, row: Sequence[Any]) -> Message:
-        (
-            message_id,
-            key,
-            queue,
-            kind,
-            target,
-            data,
-            state,
-            deliveries,
-            created,
-            updated,
-            due,
-            token_hash,
-            reason,
-            seq,
-        ) = row
-        dead = state == MessageState.DEAD.value
-        changed = self.dialect.decode_time(updated)
-        return Message(
-            pool,
-            message_id,
-            key,
-            queue,
-            kind,
-            read_json(target),
-            read_json(data),
-            MessageState(state),
-            deliveries,
-            self.dialect.decode_time(created),
-            changed,
-            due_at=None if due is None else self.dialect.decode_time(due),
-            token_hash=token_hash,
-            finished_at=changed if dead else None,
-            reason=EXHAUSTED if dead else None,
-            release_reason=reason,
-            seq=seq,
-        )
 
     def complete(
         self,

@@ -11,6 +11,7 @@ from wane._db.statement import Execute
 from wane.queue._sql import (
     COLUMNS,
     EXHAUSTED,
+    RESERVED,
     WAITING,
     Message,
     Messages,
@@ -70,7 +71,7 @@ UPDATE wane_message SET
   finished_at = CASE WHEN {_ALIVE} THEN NULL ELSE :now END,
   reason = CASE WHEN {_ALIVE} THEN NULL ELSE '{EXHAUSTED}' END,
   updated_at = :now
-{{which}} AND {SAME_MARK} RETURNING {COLUMNS}
+{{which}} AND {SAME_MARK} RETURNING {", ".join(RESERVED)}
 """
 _TAKE_ONE = _TAKE.format(hash=":hash", which=f"WHERE seq = ({_PICK})")
 """The statement for one message of any kind and work queue, as one text, which the driver finds among its prepared
@@ -164,7 +165,7 @@ class SqliteMessages(Messages):
             chosen = " ".join(f"WHEN {number} THEN :hash{number}" for number in range(1, many + 1))
             numbered = f"FROM (SELECT seq AS picked, row_number() OVER (ORDER BY seq) AS number FROM ({pick})) AS n"
             text = _TAKE.format(hash=f"CASE n.number {chosen} END", which=f"{numbered} WHERE seq = n.picked")
-        return sorted(map(self._message, run(text, values)), key=lambda message: message.seq)
+        return sorted((self._reserved(wanted.pool, row) for row in run(text, values)), key=lambda message: message.seq)
 
     def _pick(self, wanted: Wanted, values: dict[str, object]) -> str:
         """Write the query for the oldest ready messages, across all wanted kinds and work queues."""

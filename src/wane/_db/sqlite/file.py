@@ -2,13 +2,15 @@
 
 A database that is restored by moving another file over it stays open here, without a name. In WAL mode SQLite does not
 notice: reads would return what no other process sees, and what is written would be lost without an error. So inodes are
-compared before every use.
+compared before every use. Small operations in a row compare the folder alone: a file cannot be replaced or removed
+without changing its folder's time.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -22,6 +24,14 @@ open."""
 _MOST_BESIDE = 1_000
 """How many files of a folder are read to suggest one of them."""
 
+_TRUSTED_SECONDS = 1.0
+"""How long a folder that does not change replaces its files: where a file system does not record changes of folders, or
+another file is mounted over one, that is noticed after so long."""
+_SETTLED_SECONDS = 0.02
+_COARSE_SECONDS = 3.0
+"""How old a folder's time must be, so that its next change shows in it: file systems count in steps of up to 10
+milliseconds, or, where no fraction is recorded, of up to two seconds."""
+
 
 class OpenFiles:
     """The inodes of a database's files, as they were when it was opened."""
@@ -29,36 +39,60 @@ class OpenFiles:
     def __init__(self, path: Path, attached: Sequence[Path] = ()) -> None:
         """Remember what the paths name now, before they are opened."""
         self._path = str(path.absolute())
-        self._databases = {one: _inode(one) for one in (self._path, *map(str, attached))}
-        self._beside: dict[str, tuple[int, int] | None] = {}
+        self._inodes = {one: _inode(one) for one in (self._path, *map(str, attached))}
+        self._beside: frozenset[str] = frozenset()
+        self._folder: str | None = None
+        """The folder of all files, if their names are in no other: elsewhere a link could come to name another file."""
+        if os.name == "posix" and not attached and not os.path.islink(self._path):  # noqa: PTH114 As below.
+            self._folder = os.path.dirname(self._path)  # noqa: PTH120
+        self._settled: tuple[int, ...] | None = None
+        """The folder, as it was before the files were compared last; None: its next change might not show."""
+        self._until = 0.0
+        """How long that holds, by the monotonic clock."""
 
     def opened(self, connection: sqlite3.Connection) -> None:
         """Remember the files next to the database, which exist once it was read."""
         if connection.execute("PRAGMA main.journal_mode").fetchone() == ("wal",):
             real = os.path.realpath(self._path)
-            self._beside = {real + end: _inode(real + end) for end in _BESIDE}
+            self._beside = frozenset(real + end for end in _BESIDE)
+            self._inodes |= {one: _inode(one) for one in self._beside}
 
     def require_same(self) -> None:
         """Raise Unreachable if a path now names another file, or none."""
-        for path, inode in self._databases.items():
+        for path, inode in self._inodes.items():
             found = _inode(path)
-            if found == inode:
-                continue
-            if found is None:
-                raise Unreachable(
-                    f"{path} was moved or deleted while it was open",
-                    "nothing was written into the file without a name; put the database back, and the next call opens it",
-                )
-            raise Unreachable(
-                f"{path} was replaced by another file while it was open",
-                "nothing was written into the old file; the next call opens the new one",
+            if found != inode:
+                raise self._moved(path, found)
+
+    def require_same_often(self) -> None:
+        """Raise like `require_same`; compare the folder alone while it is settled."""
+        now = time.monotonic()
+        if self._folder is None or (now < self._until and self._settled is None):
+            self.require_same()
+            return
+        folder = _folder(self._folder)
+        if now < self._until and folder == self._settled:
+            return
+        settled = folder if folder is not None and _is_settled(folder[-1]) else None
+        self.require_same()
+        self._settled = settled
+        self._until = now + (_SETTLED_SECONDS if settled is None else _TRUSTED_SECONDS)
+
+    def _moved(self, path: str, found: tuple[int, ...] | None) -> Unreachable:
+        if path in self._beside:
+            return Unreachable(
+                f"{path} was removed or replaced while the database was open",
+                "stop everything that uses the database and run `PRAGMA integrity_check`; the next call opens it again",
             )
-        for path, inode in self._beside.items():
-            if _inode(path) != inode:
-                raise Unreachable(
-                    f"{path} was removed or replaced while the database was open",
-                    "stop everything that uses the database and run `PRAGMA integrity_check`; the next call opens it again",
-                )
+        if found is None:
+            return Unreachable(
+                f"{path} was moved or deleted while it was open",
+                "nothing was written into the file without a name; put the database back, and the next call opens it",
+            )
+        return Unreachable(
+            f"{path} was replaced by another file while it was open",
+            "nothing was written into the old file; the next call opens the new one",
+        )
 
 
 def suggest_file(path: Path) -> str:
@@ -72,9 +106,24 @@ def suggest_file(path: Path) -> str:
     return did_you_mean(path.name, beside)
 
 
-def _inode(path: str) -> tuple[int, int] | None:
+def _inode(path: str) -> tuple[int, ...] | None:
+    """Return what identifies a file: its inode and its device."""
     try:
-        status = os.stat(path)  # noqa: PTH116 A Path takes twice as long.
+        return os.stat(path)[1:3]  # noqa: PTH116 A Path takes twice as long.
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+
+
+def _folder(path: str) -> tuple[int, ...] | None:
+    """Return what identifies a folder with its entries: inode and device, and when an entry changed."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 As above.
+    except OSError:
+        return None
+    return status.st_ino, status.st_dev, status.st_ctime_ns
+
+
+def _is_settled(changed: int) -> bool:
+    """Check whether a change after now would get another time than the folder has."""
+    least = _COARSE_SECONDS if changed % 1_000_000_000 == 0 else _SETTLED_SECONDS
+    return time.time_ns() - changed > least * 1e9

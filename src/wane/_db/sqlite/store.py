@@ -112,8 +112,10 @@ class SqliteStore(Store):
         """
         return self._connection_for(disk=True, writers=True)
 
-    def _connection_for(self, *, disk: bool, writers: bool, repeated: bool = False) -> sqlite3.Connection:
-        """Return the connection, configured for what comes: see `Waiting.choose`."""
+    def _connection_for(
+        self, *, disk: bool, writers: bool, repeated: bool = False, often: bool = False
+    ) -> sqlite3.Connection:
+        """Return the connection, configured for what comes: see `Waiting.choose`; `often`: for small operations."""
         if self.interrupted:
             raise TimedOut("the read was cancelled")
         with self._turn:
@@ -124,7 +126,7 @@ class SqliteStore(Store):
             if self._moved:
                 self._reopen()
             else:
-                self._require_same_files()
+                self._require_same_files(often=often)
             self._waiting.choose(disk=disk, writers=writers, repeated=repeated)
             return self._open
 
@@ -139,9 +141,12 @@ class SqliteStore(Store):
             self._moved = False
             self.is_migrated()
 
-    def _require_same_files(self) -> None:
+    def _require_same_files(self, *, often: bool = False) -> None:
         try:
-            self._files.require_same()
+            if often:
+                self._files.require_same_often()
+            else:
+                self._files.require_same()
         except Unreachable:
             # The other file may not have Wane's own tables.
             self._moved, self._migrated = True, False
@@ -209,7 +214,7 @@ class SqliteStore(Store):
         # The statement is refused while another transaction writes, and changes nothing (`SAME_MARK`) if the mark was
         # moved since it was read: so its time is as good as one that is read under the write lock.
         with self._turn, _Explained("the database refused"):
-            connection = self._connection_for(disk=durable, writers=False)
+            connection = self._connection_for(disk=durable, writers=False, often=True)
             if connection.in_transaction or self._waiting.busy_seconds is None:
                 return None
             try:
