@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -91,6 +92,30 @@ def test_java_compiles_thoroughly_for_long_work_only() -> None:
     with stopped_when_idle(HOUR):
         assert java_options() == LONG, "a daemon"
     assert java_options() == SHORT
+
+
+def test_sockets_are_in_a_folder_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They ask for no password. In a folder whose path is too long for them there are none, and Spark uses TCP."""
+    folder = Path(spark_session._local_only()["spark.python.unix.domain.socket.dir"])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(spark_session, "_socket_folder", lambda: "/" + "x" * 60)
+    assert not [name for name in spark_session._local_only() if "socket" in name]
+
+
+def test_workers_reuse_memory() -> None:
+    """Memory that is given back to the system is cleared when it is needed anew, page by page."""
+    written = """
+import resource
+from wane._archive.spark import daemon
+daemon._retain_memory()
+bytearray(24_000_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    bytearray(24_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    faults = subprocess.run([sys.executable, "-c", written], check=True, capture_output=True, text=True).stdout
+    assert int(faults) < 24_000_000 // 4096
 
 
 def test_a_sweep_of_many_rows_is_long_work(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

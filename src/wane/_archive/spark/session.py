@@ -5,9 +5,11 @@ A process that runs for long gives it back: when no work has used it for a while
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
@@ -48,6 +51,10 @@ _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_SOCKETS = "spark.python.unix.domain.socket"
+"""Java and its Python workers exchange many short messages, which TCP delays by 40 ms for each task."""
+_LONGEST_FOLDER = 60
+"""Of a socket's path, which must not be longer than about 100 characters, the rest is the name that Spark makes."""
 _JAVA = "spark.driver.extraJavaOptions"
 _LIVES_LONG = "-XX:+UseSerialGC"
 """Collecting in parallel costs more than it saves in a heap of this size."""
@@ -266,7 +273,22 @@ def _start(settings: SparkSettings) -> SparkSession:
 
 def _local_only() -> dict[str, str]:
     """Return the settings of a Spark on this machine: its Java lives long in a daemon, and for long work."""
-    return {**_LOCAL_ONLY, _JAVA: _LIVES_LONG if _idle.users or _idle.long else _RUNS_ONCE}
+    java = _LIVES_LONG if _idle.users or _idle.long else _RUNS_ONCE
+    return {**_LOCAL_ONLY, **_sockets(), _JAVA: java}
+
+
+def _sockets() -> dict[str, str]:
+    """Return the settings of sockets in a folder that only this user can enter, because they ask for no password."""
+    folder = _socket_folder()
+    return {f"{_SOCKETS}.enabled": "true", f"{_SOCKETS}.dir": folder} if len(folder) <= _LONGEST_FOLDER else {}
+
+
+@cache
+def _socket_folder() -> str:
+    """Make the folder of this process's sockets, which is removed when the process ends."""
+    folder = tempfile.mkdtemp(prefix="wane-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @contextmanager
