@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
+from races.racing import await_true
 from servers import Database, PostgresDatabase, SqliteDatabase
 
 
@@ -28,13 +29,21 @@ def cloned(database: Database, folder: Path, name: str = "clone") -> Iterator[Da
         return
     address, name = urlsplit(database.url), f"wane_{name}_{secrets.token_hex(4)}"
     with psycopg.connect(urlunsplit(address._replace(path="/postgres")), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {address.path[1:]}".encode())
+        await_true(lambda: _copied(admin, name, address.path[1:]), "no session uses the template")
         copy = PostgresDatabase(urlunsplit(address._replace(path=f"/{name}")))
         try:
             yield copy
         finally:
             copy.close()
             admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def _copied(admin: psycopg.Connection, name: str, template: str) -> bool:
+    try:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+    except psycopg.errors.ObjectInUse:  # Such as a session that is closed, and of which a busy server knows only soon.
+        return False
+    return True
 
 
 def reopened(database: Database) -> Database:

@@ -713,6 +713,33 @@ def test_it_stops_between_two_batches_of_followers_and_goes_on(
         assert (done[0].partition, done[0].outcome, done[0].counts["event"]) == (PAST, "quarantined", 100)
 
 
+def test_what_covers_the_range_of_a_follower_s_month_stays_attached_when_its_retirement_goes_on(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    """What covers the range has the name of the month that left, because the month before it stays."""
+    second = OLDEST.later()
+    followers = f"event_read_p_{second.name}"
+    postgres_database.script(SCHEMA)
+    with keeping(postgres_database, tmp_path, RULES) as keeper:
+        aged(postgres_database, keeper)
+        # Only rows of its own month are in the followers' second month.
+        postgres_database.execute(f"DELETE FROM event_read WHERE reader = 'late' AND event_id IN (SELECT id FROM {PAST})")
+        before = rows(postgres_database)
+        postgres_database.execute(f"UPDATE {PAST} SET status = 'open' WHERE id = (SELECT min(id) FROM {PAST})")
+        done = keeper.partition.retire("event", pace=ONE_BY_ONE, stop=AfterOneBatch())
+        assert outcomes(done) == {PAST: "stays", f"event_p_{second.name}": "stopped"}
+        assert followers in partitions(postgres_database, "event_read")
+        assert count(postgres_database, followers) == 0, "its rows left"
+        done = keeper.partition.retire("event", pace=FAST)
+        assert outcomes(done)[f"event_p_{second.name}"] == "quarantined"
+        assert followers in partitions(postgres_database, "event_read")
+        for one in reversed(done):
+            if one.outcome == "quarantined":
+                keeper.partition.reattach("event", one.partition)
+        postgres_database.execute("UPDATE event SET status = 'done'")
+        assert rows(postgres_database) == before
+
+
 def test_no_writer_is_blocked_while_months_leave(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
     postgres_database.script(SCHEMA)
     with keeping(postgres_database, tmp_path, RULES) as keeper:

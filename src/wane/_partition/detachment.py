@@ -174,6 +174,8 @@ class Detachment:
             known = next(
                 (one for one in along if one.get("leaf") == leaf.name and one["table"] == str(other.name)), None
             )
+            if known is not None and steps.is_there(known["place"]):
+                continue  # It left before an interruption: this one, of its name, covers its range.
             quarantined = quarantine_name(leaf, begun.id)
             if known is None:
                 if a.by_application and steps.hindrance(a, leaf):
