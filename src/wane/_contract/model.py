@@ -598,6 +598,8 @@ class Contract(Settings):
 
     def archive_wait(self, table: str, rule: str) -> timedelta:
         """Return how long a due row of a rule waits for others at the most, because its archive's sweeps do."""
+        if all(str(one.table) != table for one in self.archive):
+            return timedelta(0)
         for one in self.tables:
             for declared in one.rules if str(one.name) == table else ():
                 if declared.name == rule and isinstance(declared.action, ToArchive):

@@ -233,18 +233,19 @@ class Queue:
         """Add reservations to those taken."""
         for queues in passes:
             while len(taken) < limit:
-                tokens = {_hash(token): token for token in (token_urlsafe(32) for _ in range(limit - len(taken)))}
+                tokens = _new_tokens(limit - len(taken))
                 lease = self.policy.lease.total_seconds()
                 wanted = Wanted(self.pool, tuple(tokens), lease, self.policy.attempts, kinds, queues)
-                found = self._reserve(wanted)
-                for message in found:
+                died = False
+                for message in self._reserve(wanted):
                     if message.state is MessageState.DEAD:
                         self._emit_dead(message)
+                        died = True
                     else:
                         assert message.token_hash is not None
                         assert message.due_at is not None
                         taken.append(Reservation(message, tokens[message.token_hash], message.due_at))
-                if not any(message.state is MessageState.DEAD for message in found):
+                if not died:
                     break
 
     def _reserve(self, wanted: Wanted) -> list[Message]:
@@ -577,6 +578,15 @@ def _names(name: str, values: Collection[str] | None) -> tuple[str, ...] | None:
     if len(values) > _MOST_NAMES:
         raise WrongArgument(f"{name} has {len(values)} entries; at most {_MOST_NAMES} fit")
     return tuple(dict.fromkeys(require_name(f"an entry of {name}", value) for value in values))
+
+
+def _new_tokens(count: int) -> dict[str, str]:
+    """Make tokens, and return them by their hashes."""
+    tokens = {}
+    for _ in range(count):
+        token = token_urlsafe(32)
+        tokens[_hash(token)] = token
+    return tokens
 
 
 def _hash(token: str) -> str:

@@ -118,7 +118,7 @@ class SqliteMessages(Messages):
                 "target": one.target,
                 "data": one.data,
                 "state": state.value,
-                "now": self._stored(now),
+                "now": self.dialect.encode_time(now),
                 "due": self._stored(due_at),
                 **UNMARKED,
             }
@@ -150,8 +150,8 @@ class SqliteMessages(Messages):
         many = len(wanted.token_hashes)
         values: dict[str, object] = {
             "pool": wanted.pool,
-            "now": self._stored(now),
-            "until": self._stored(now + timedelta(seconds=wanted.lease_seconds)),
+            "now": self.dialect.encode_time(now),
+            "until": self.dialect.encode_time(now + timedelta(seconds=wanted.lease_seconds)),
             "most": many,
             "attempts": wanted.attempts,
             **UNMARKED,
@@ -202,8 +202,15 @@ class SqliteMessages(Messages):
         now: datetime | None,
     ) -> bool:
         assert now is not None
-        forget = None if remember_seconds is None else self._stored(now + timedelta(seconds=remember_seconds))
-        values = {"pool": pool, "message_id": message_id, "token_hash": token_hash, "now": self._stored(now)}
+        forget = (
+            None if remember_seconds is None else self.dialect.encode_time(now + timedelta(seconds=remember_seconds))
+        )
+        values = {
+            "pool": pool,
+            "message_id": message_id,
+            "token_hash": token_hash,
+            "now": self.dialect.encode_time(now),
+        }
         return bool(run(_COMPLETE, {**values, "forget": forget, **UNMARKED}))
 
     def extend(
@@ -211,7 +218,12 @@ class SqliteMessages(Messages):
     ) -> datetime | None:
         assert now is not None
         until = self._stored(now + timedelta(seconds=lease_seconds))
-        values = {"pool": pool, "message_id": message_id, "token_hash": token_hash, "now": self._stored(now)}
+        values = {
+            "pool": pool,
+            "message_id": message_id,
+            "token_hash": token_hash,
+            "now": self.dialect.encode_time(now),
+        }
         return self._end(run(_EXTEND, {**values, "until": until}))
 
     def has_overdue(self, run: Execute, pool: str, now: datetime | None) -> bool:
@@ -221,12 +233,12 @@ class SqliteMessages(Messages):
     def overdue(self, run: Execute, pool: str, limit: int, now: datetime) -> list[Message]:
         found: list[Message] = []
         for text in _OVERDUE.values():
-            values = {"pool": pool, "now": self._stored(now), "most": limit - len(found)}
+            values = {"pool": pool, "now": self.dialect.encode_time(now), "most": limit - len(found)}
             found += [self._message(row) for row in run(text, values)] if len(found) < limit else []
         return found
 
     def pools_overdue(self, run: Execute, limit: int, now: datetime) -> list[str]:
-        return [pool for (pool,) in run(_POOLS_OVERDUE, {"now": self._stored(now), "most": limit})]
+        return [pool for (pool,) in run(_POOLS_OVERDUE, {"now": self.dialect.encode_time(now), "most": limit})]
 
     def find_locked(self, run: Execute, pool: str, message_id: str) -> Message | None:
         return self.find(run, pool, message_id)  # There is one writer at a time.

@@ -213,16 +213,16 @@ class SqliteStore(Store):
         """
         # The statement is refused while another transaction writes, and changes nothing (`SAME_MARK`) if the mark was
         # moved since it was read: so its time is as good as one that is read under the write lock.
-        with self._turn, _Explained("the database refused"):
-            connection = self._connection_for(disk=durable, writers=False, often=True)
-            if connection.in_transaction or self._waiting.busy_seconds is None:
-                return None
+        with self._turn:
             try:
+                connection = self._connection_for(disk=durable, writers=False, often=True)
+                if connection.in_transaction or self._waiting.busy_seconds is None:
+                    return None
                 return self._by_mark(connection, work)
-            except sqlite3.OperationalError as problem:
-                if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    raise
-                return None
+            except sqlite3.DatabaseError as problem:
+                if getattr(problem, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+                    return None
+                raise _explain("the database refused", problem) from problem
 
     def _by_mark(self, connection: sqlite3.Connection, work: Callable[[Execute, datetime], R]) -> R | None:
         """Run work by the mark of the clock that was read last, or else by the present one, if it need not be moved."""

@@ -35,9 +35,9 @@ class Waiting:
         """Wait for the disk, and for other writers, or do not; `repeated`: for many transactions in a row.
 
         Without a write-ahead log, wait always: a power failure could destroy the database, where with a log it loses
-        whole transactions, the last ones; and a commit needs the lock of readers.
+        whole transactions, the last ones; and a commit needs the lock of readers. Never called inside a transaction.
         """
-        if self._connection.in_transaction or not self._logs():
+        if not (self._has_log or self._logs()):
             return
         if disk == self._lowered:
             self._choose_disk(disk=disk)
@@ -74,9 +74,8 @@ class Waiting:
 
     def _logs(self) -> bool:
         """Return whether the database has a write-ahead log; no process can remove it while the connection is open."""
-        if not self._has_log:
-            [(mode,)] = self._connection.execute("PRAGMA main.journal_mode").fetchall()
-            self._has_log = mode == "wal"
+        [(mode,)] = self._connection.execute("PRAGMA main.journal_mode").fetchall()
+        self._has_log = mode == "wal"
         return self._has_log
 
     def _read(self, name: str) -> int:
