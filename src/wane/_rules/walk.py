@@ -90,7 +90,7 @@ class Walk:
         p: Parameters,
         now: When,
         limit: int | Slot,
-        floor: Sequence[object],
+        floor: Sequence[object] | None,
         *,
         row_only: bool = False,
         edge: Sequence[str] = (),

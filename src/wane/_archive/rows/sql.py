@@ -36,7 +36,7 @@ from wane._db.statement import Parameters, Statement, text_literal
 from wane._db.timestamps import PER_SECOND
 from wane._db.transaction import Transaction
 from wane._findings import Finding, Severity, did_you_mean
-from wane._rules.rows import Rows
+from wane._rules.rows import Rows, nested
 from wane._rules.selection import BoundFollower, Selection, follower_paths
 from wane._rules.walk import Walk
 from wane.errors import BindError
@@ -132,14 +132,10 @@ class ArchiveRows:
     def ceiling(self, now: datetime, limit: int, floor: Sequence[object] | None) -> Statement:
         """Write the query of the position of the last of the next `limit` due rows; without result if there are fewer.
 
-        The database walks the index and materializes nothing.
+        The database walks the index, materializes nothing, and encodes no position but the last.
         """
         p = self.rows.parameters()
-        batch = self.walk.oldest(p, now, limit, floor)
-        order = ", ".join(f"batch.{name}" for name in self.walk.names)
-        return p.statement(
-            f"SELECT {self._position()} FROM ({batch}) AS batch ORDER BY {order} LIMIT 1 OFFSET {p.bind('before', limit - 1)}"
-        )
+        return p.statement(f"SELECT {self._position()} FROM {nested(self.walk.last(p, now, limit, floor))} AS batch")
 
     def rest(self, now: datetime, limit: int, floor: Sequence[object] | None) -> Statement:
         """Write the query of the number of the next due rows, up to a limit, and the position of the last of them."""

@@ -80,15 +80,17 @@ class SparkExecutor:
         return session(self._settings, self._starting)
 
     def run(self, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
-        yield from self._run(self.spark, partial(_in_tasks, task), count, progress)
+        if not count:
+            return
+        if self._settings.remote is None:
+            yield from _OwnTasks(self.spark(), task, count).answers(progress)
+        else:
+            yield from _RemoteJob(self.spark(), partial(_in_tasks, task), count).answers(progress)
 
     def stream(self, work: Work, count: int, progress: Progress = unseen) -> Iterator[str]:
-        yield from self._run(lambda: isolated(self.spark()), work, count, progress)
-
-    def _run(self, spark: Callable[[], SparkSession], work: Work, count: int, progress: Progress) -> Iterator[str]:
         if count:
             kind = _OwnJob if self._settings.remote is None else _RemoteJob
-            yield from kind(spark(), work, count).answers(progress)
+            yield from kind(isolated(self.spark()), work, count).answers(progress)
 
     def reread(self, paths: Sequence[str], shape: Shape, *, whole_keys: bool) -> Checks | None:
         if all(isinstance(cold_path(path), Path) for path in paths):
@@ -112,9 +114,8 @@ default: Callable[[SparkSettings, Callable[[str], None]], ArchiveExecutor] = Spa
 class _Job(ABC):
     """One job on Spark. A thread waits for its end, and others ask how far it is."""
 
-    def __init__(self, spark: SparkSession, work: Work, count: int) -> None:
+    def __init__(self, spark: SparkSession, count: int) -> None:
         self._spark = spark
-        self._work_on = work
         self._count = count
         self._name = f"wane-{uuid.uuid4().hex}"
         self._all: list[tuple[int, str]] = []
@@ -151,12 +152,16 @@ class _Job(ABC):
 
     def _work(self) -> None:
         try:
-            self._collect(self._spark.range(0, self._count, 1, self._count))
+            self._collect()
         except Exception as problem:
             self._problem = problem
 
+    def _numbers(self) -> DataFrame:
+        """Return the frame of all numbers, with a task for each."""
+        return self._spark.range(0, self._count, 1, self._count)
+
     @abstractmethod
-    def _collect(self, numbers: DataFrame) -> None:
+    def _collect(self) -> None:
         """Run the work for every number, and set `_all`."""
 
     @abstractmethod
@@ -176,17 +181,20 @@ class _Job(ABC):
         """Let Spark forget what was made for this job."""
 
 
-class _OwnJob(_Job):
+class _OwnSpark(_Job):
     """A job on a Spark that this process runs: an accumulator has the answers of tasks that are done."""
 
-    def __init__(self, spark: SparkSession, work: Work, count: int) -> None:
-        super().__init__(spark, work, count)
+    def __init__(self, spark: SparkSession, count: int) -> None:
+        super().__init__(spark, count)
         self._accumulator = spark.sparkContext.accumulator([], _listing())
 
-    def _collect(self, numbers: DataFrame) -> None:
+    def _collect(self) -> None:
         self._spark.sparkContext.setJobGroup(self._name, "wane")
-        found = self._work_on(numbers, self._accumulator).collect()
-        self._all = [(row.number, row.answer) for row in found]
+        self._all = self._found()
+
+    @abstractmethod
+    def _found(self) -> list[tuple[int, str]]:
+        """Run the work for every number; return all answers."""
 
     def _early(self) -> list[tuple[int, str]]:
         return list(self._accumulator.value)
@@ -206,11 +214,35 @@ class _OwnJob(_Job):
         self._accumulator.value = []  # Spark retains every accumulator for good.
 
 
+class _OwnJob(_OwnSpark):
+    """A query on a Spark that this process runs."""
+
+    def __init__(self, spark: SparkSession, work: Work, count: int) -> None:
+        super().__init__(spark, count)
+        self._work_on = work
+
+    def _found(self) -> list[tuple[int, str]]:
+        return [(row.number, row.answer) for row in self._work_on(self._numbers(), self._accumulator).collect()]
+
+
+class _OwnTasks(_OwnSpark):
+    """Tasks on a Spark that this process runs, which has no query to plan, compile and convert rows for."""
+
+    def __init__(self, spark: SparkSession, task: Callable[[int], str], count: int) -> None:
+        super().__init__(spark, count)
+        self._task = task
+
+    def _found(self) -> list[tuple[int, str]]:
+        numbers = self._spark.sparkContext.parallelize(range(self._count), self._count)
+        return numbers.mapPartitions(_answering(self._task, self._accumulator)).collect()
+
+
 class _RemoteJob(_Job):
     """A job over Spark Connect, which has tags instead of job groups, and streams answers in the order of tasks."""
 
     def __init__(self, spark: SparkSession, work: Work, count: int) -> None:
-        super().__init__(spark, work, count)
+        super().__init__(spark, count)
+        self._work_on = work
         self._completed = 0
         spark.registerProgressHandler(self._report)  # type: ignore[arg-type]
 
@@ -218,9 +250,9 @@ class _RemoteJob(_Job):
         del inflight_tasks, operation_id, done
         self._completed = max(self._completed, sum(stage.num_completed_tasks for stage in stages or ()))
 
-    def _collect(self, numbers: DataFrame) -> None:
+    def _collect(self) -> None:
         self._spark.addTag(self._name)  # Of this thread, which ends with the job.
-        for row in self._work_on(numbers, None).toLocalIterator():
+        for row in self._work_on(self._numbers(), None).toLocalIterator():
             self._all.append((row.number, row.answer))
 
     def _early(self) -> list[tuple[int, str]]:
@@ -237,27 +269,33 @@ class _RemoteJob(_Job):
 
 
 def _in_tasks(task: Callable[[int], str], numbers: DataFrame, early: Any) -> DataFrame:
-    return numbers.mapInArrow(_each(task, early), ANSWERS)
-
-
-def _each(task: Callable[[int], str], early: Any) -> Callable[[Any], Any]:
-    """Return what a task of Spark does with its numbers."""
+    answered = _answering(task, early)
 
     def each(batches: Any) -> Any:
+        import pyarrow as pa
+
+        for number, answer in answered(number for batch in batches for number in batch.column(0).to_pylist()):
+            yield pa.RecordBatch.from_pydict({"number": [number], "answer": [answer]})
+
+    return numbers.mapInArrow(each, ANSWERS)
+
+
+def _answering(task: Callable[[int], str], early: Any) -> Callable[[Iterable[int]], Iterator[tuple[int, str]]]:
+    """Return what a task of Spark does with its numbers."""
+
+    def each(numbers: Iterable[int]) -> Iterator[tuple[int, str]]:
         import time
 
-        import pyarrow as pa
         from pyspark import TaskContext
 
         context = TaskContext.get()
         if context is not None:
             time.sleep(context.attemptNumber() * RETRY_SECONDS)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                answer = task(number)
-                if early is not None:
-                    early.add([(number, answer)])
-                yield pa.RecordBatch.from_pydict({"number": [number], "answer": [answer]})
+        for number in numbers:
+            answer = task(number)
+            if early is not None:
+                early.add([(number, answer)])
+            yield number, answer
 
     return each
 
