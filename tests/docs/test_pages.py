@@ -10,6 +10,7 @@ import pytest
 
 from docs.sessions import PAGES, ROOT, File, Shell, needs_postgres, steps
 from servers import Database
+from wane._contract.duration import parse_duration
 
 TYPED = [page for page in PAGES if "```console" in page.read_text()]
 
@@ -53,6 +54,13 @@ def test_every_shell_session_on_postgresql_does_what_the_page_shows(
     page: Path, postgres_database: Database, tmp_path: Path
 ) -> None:
     Shell(tmp_path, {"DATABASE_URL": postgres_database.url}).follow(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_window_of_an_example_is_a_duration(page: Path) -> None:
+    for block in re.findall(r"^```toml$(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL):
+        for keep in re.findall(r'\bkeep\s*=\s*"([^"$]+)"', block):
+            assert keep == "forever" or parse_duration(keep), keep
 
 
 def test_the_shop_of_the_checkout_is_the_one_of_the_tutorial() -> None:

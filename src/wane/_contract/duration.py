@@ -105,9 +105,7 @@ def _complaint(text: str) -> Refused:
 
 def _unknown_unit(text: str, unit: str) -> Refused:
     if unit.startswith(("month", "mo", "year", "y", "q")):
-        return Refused(
-            f"{text!r} counts in {unit!r}, which have no exact length", "write days, for example 30d or 365d"
-        )
+        return Refused(f"{text!r} counts in {unit!r}, which has no exact length", "write days, for example 30d or 365d")
     return Refused(f"{text!r} has the unknown unit {unit!r}", "use w, d, h, m, s, ms or us")
 
 

@@ -310,12 +310,14 @@ class _Lint:
             mistakes.error(path, "no-archive", "there is no archive", 'add `[archive]` with `url = "./archive"`')
         keep = self.archived.get(table.name)
         if keep is None:
-            mistakes.error(
-                path,
-                "no-archive",
-                "the archive has no window for these rows",
-                f'add `[archive.{table.name}]` with `keep = "forever"` or a duration',
-            )
+            # A section whose own mistakes are reported already is not also reported as missing.
+            if table.name in self.archived or not self.origins.has("archive", table.name):
+                mistakes.error(
+                    path,
+                    "no-archive",
+                    "the archive has no window for these rows",
+                    f'add `[archive.{table.name}]` with `keep = "forever"` or a duration',
+                )
         elif isinstance(rule.bound, Age | Orphans) and not isinstance(keep, Forever) and keep <= rule.bound.keep:
             mistakes.error(
                 path,
