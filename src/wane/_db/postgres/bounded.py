@@ -30,8 +30,8 @@ _ON_REQUEST = 2**31
 _MOST_PREPARED = 500
 """Statements that stay prepared: more than a reading of a hundred tables has."""
 _UNKNOWN, _FLOAT8 = 0, 701
-_INTEGERS = ((21, 15), (23, 31), (20, 63))
-"""PostgreSQL's numbers of types; those of integers with their bits. The type of a text follows from its use."""
+_INTEGERS = ((21, -(1 << 15), 1 << 15), (23, -(1 << 31), 1 << 31), (20, -(1 << 63), 1 << 63))
+"""PostgreSQL's numbers of types; those of integers with their ranges. The type of a text follows from its use."""
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 _CACHED_TEXTS = 128
 
@@ -132,8 +132,10 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             encoded = value.encode(self._encoding)
             return None if b"\0" in encoded else (_UNKNOWN, encoded)
         if isinstance(value, int) and kind is int:
-            number = next((number for number, bits in _INTEGERS if -(1 << bits) <= value < 1 << bits), None)
-            return None if number is None else (number, b"%d" % value)
+            for number, least, beyond in _INTEGERS:
+                if least <= value < beyond:
+                    return number, b"%d" % value
+            return None
         return (_FLOAT8, repr(value).encode()) if kind is float else None
 
     def _run_prepared(self, query: bytes, encoded: Sequence[Any]) -> Rows:
