@@ -25,7 +25,8 @@ from wane._archive.pipeline import unique
 from wane._archive.pipeline.extract import copy_ranges
 from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._archive.pipeline.unique import copied_twice
-from wane._archive.pipeline.verify import FileJob
+from wane._archive.pipeline.verify import FileJob, ProofJob, prove, read_back
+from wane._archive.rows.content import check, content_digest
 from wane._archive.spark.connect import exported_snapshot, source_of
 from wane._archive.spark.reader import open_reader
 from wane._db import open_store
@@ -356,6 +357,38 @@ def test_keys_are_compared_over_all_files_however_many_tasks_share_them(
     assert copied_twice(InlineExecutor(), negative) == (0, '["-33"]')
     if not whole_keys:
         assert copied_twice(InlineExecutor(), [written(3, 0, ["", "é", ""]), written(4, 0, ["é"])]) == (0, "")
+
+
+def test_keys_are_compared_unless_each_file_has_its_own(tmp_path: Path) -> None:
+    """Keys that reading back has found in one file only need no task that compares them."""
+    compared: list[int] = []
+
+    class Counting(InlineExecutor):
+        def run(self, task: Any, count: int, progress: object = None) -> Iterator[str]:
+            if task.func is not read_back:
+                compared.append(count)
+            return super().run(task, count)
+
+    def proven(*files: list[int], whole_keys: bool = True) -> tuple[int, str] | None:
+        jobs, manifests = [], []
+        for number, keys in enumerate(files):
+            path, texts = tmp_path / f"{number}.parquet", pa.array([f'["{n}"]' for n in keys])
+            table = pa.table({"id": pa.array(keys, pa.int64()), "_key": texts})
+            pq.write_table(table, path)
+            digest = [content_digest(table)]
+            jobs.append(FileJob(number, 0, str(path), len(keys), digest, whole_keys))
+            checks = check(table, shape, strict=False, whole_keys=whole_keys).numbers()
+            manifests.append({"range": number, "parts": [{"checks": checks, "files": []}]})
+        executor = Counting()
+        compared.clear()
+        return copied_twice(executor, jobs, prove(executor, ProofJob([shape], jobs, False), manifests, ["t"]))
+
+    shape = [("id", "long")]
+    assert (proven([4, 3], [-9, 2], [70, 60, 5]), compared) == (None, [0])
+    assert (proven([4, 3], [-9, 2], [70, 60, 1]), compared) == (None, [1]), "between those of another file"
+    assert (proven([1, 2], [2, 3]), compared) == ((0, '["2"]'), [1])
+    assert (proven([1, 2], [3, 4, 3]), compared) == ((0, '["3"]'), [1])
+    assert (proven([1, 2], [3, 4], whole_keys=False), compared) == (None, [1]), "texts have another order"
 
 
 def test_a_copy_leaves_the_archive_by_its_key_and_version(tmp_path: Path) -> None:

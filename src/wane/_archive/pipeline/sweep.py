@@ -33,7 +33,7 @@ from wane._archive.pipeline.projected_copy import ProjectedJob
 from wane._archive.pipeline.ranges import bounds, cut
 from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._archive.pipeline.unique import copied_twice
-from wane._archive.pipeline.verify import FileJob, ProofJob, files_of, prove
+from wane._archive.pipeline.verify import FileJob, KeySpans, ProofJob, files_of, prove
 from wane._archive.query.evaluation import failed_projection, projected_shape
 from wane._archive.rows.projection import UnfitProjection
 from wane._archive.spark.connect import exported_snapshot, source_of
@@ -498,8 +498,8 @@ class TableSweep:
         manifests = self._manifests(sweep)
         all_ranges = [manifest["range"] for manifest in manifests]
         try:
-            self._prove(sweep, manifests)
-            twice = copied_twice(self.context.executor, self._files(manifests))
+            spans = self._prove(sweep, manifests)
+            twice = copied_twice(self.context.executor, self._files(manifests), spans)
             if twice is not None and self.recopied:
                 part, key = twice
                 raise Unproven(
@@ -519,10 +519,10 @@ class TableSweep:
         self.recopied = True
         return self._move(sweep, State.PLANNED, discard=all_ranges)
 
-    def _prove(self, sweep: Journaled, manifests: Sequence[Any]) -> None:
+    def _prove(self, sweep: Journaled, manifests: Sequence[Any]) -> KeySpans:
         job = ProofJob(sweep.columns, self._files(manifests), sweep.strict)
         names = [cold.name for cold in self.cold]
-        prove(self.context.executor, job, manifests, names, self._progress(sweep))
+        return prove(self.context.executor, job, manifests, names, self._progress(sweep))
 
     def _commit(self, sweep: Journaled) -> Journaled:
         self._add(sweep, self._manifests(sweep))

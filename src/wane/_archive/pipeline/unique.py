@@ -2,7 +2,8 @@
 
 Tasks that do not share a snapshot may both find a row: in the range that it is moved out of, and in the one that it is
 moved into. Two copies of one row would be one too many in the archive, and what removes one of them might take the
-other along. So keys are compared over all files of a sweep before anything is committed.
+other along. So keys are compared over all files of a sweep before anything is committed. Where reading the files back
+has shown that each holds other keys than all others, no task has to.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ import pyarrow.parquet as pq
 
 from wane._archive.delta.failure import answering, answers
 from wane._archive.delta.paths import cold_path, source
-from wane._archive.pipeline.verify import FileJob
+from wane._archive.pipeline.verify import FileJob, KeySpan, KeySpans
 from wane._archive.rows import content
 from wane._archive.rows.types import KEY
 from wane._archive.spark.executor import ArchiveExecutor
@@ -41,18 +44,29 @@ class _Share:
     of: int
 
 
-def copied_twice(executor: ArchiveExecutor, files: Sequence[FileJob]) -> tuple[int, str] | None:
-    """Find a row that a sweep copied twice: its part, and its key; None if there is none."""
+def copied_twice(
+    executor: ArchiveExecutor, files: Sequence[FileJob], spans: KeySpans = MappingProxyType({})
+) -> tuple[int, str] | None:
+    """Find a row that a sweep copied twice: its part, and its key; None if there is none.
+
+    `spans`: what reading the files back has found out about their keys.
+    """
     if len({file.range for file in files}) < 2:
         return None  # One task read them all, in one snapshot of the database, where keys are unique.
     shares = []
-    for part in sorted({file.part for file in files}):
+    for part in sorted({file.part for file in files} - {part for part, found in spans.items() if _are_apart(found)}):
         mine = [file for file in files if file.part == part]
         most = KEYS_AT_ONCE * (_NUMBERS_OF_A_KEY if _are_numbers(mine) else 1)
         of = -(-sum(file.rows for file in mine) // most)
         shares += [_Share(part, number, of) for number in range(of)]
     found = answers(executor.run(partial(_compare, list(files), shares), len(shares)))
     return min(((one["part"], one["key"]) for one in found if one["key"] is not None), default=None)
+
+
+def _are_apart(spans: Sequence[KeySpan]) -> bool:
+    """Check whether every key is in one file, and there once, as when keys grow with the times of rows."""
+    known = sorted(span for span in spans if span is not None)
+    return len(known) == len(spans) and all(one[1] < other[0] for one, other in pairwise(known))
 
 
 def _compare(files: Sequence[FileJob], shares: Sequence[_Share], number: int) -> str:

@@ -6,11 +6,13 @@ leaves, that was not proven so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,8 +21,15 @@ from wane._archive.delta.paths import ColdPath, cold_path, source
 from wane._archive.pipeline.projected_copy import read_digests
 from wane._archive.rows import content
 from wane._archive.rows.content import UNPROVEN_HINT, Checks, Shape
+from wane._archive.rows.types import KEY
 from wane._archive.spark.executor import ArchiveExecutor, Progress, unseen
 from wane.errors import Unproven
+
+KeySpan = list[int] | None
+"""The least and the greatest key of a file, between which each occurs once; None if one occurs twice, or if they are
+not known to be numbers."""
+KeySpans = Mapping[int, Sequence[KeySpan]]
+"""Those of all files of each part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +81,13 @@ def prove(
     manifests: Sequence[Any],
     names: Sequence[str],
     progress: Progress = unseen,
-) -> None:
-    """Raise Unproven unless the files hold exactly what the database requires."""
+) -> KeySpans:
+    """Raise Unproven unless the files hold exactly what the database requires; return the keys that they hold."""
     found = answers(executor.run(partial(read_back, job), len(job.files), progress))
     read: dict[tuple[int, int], Checks] = {}
+    spans: dict[int, list[KeySpan]] = defaultdict(list)
     for answer in found:
+        spans[answer["part"]].append(answer["keys"])
         piece = answer["range"], answer["part"]
         read[piece] = read.get(piece, Checks()) + Checks(*answer["checks"])
     for manifest in manifests:
@@ -85,6 +96,7 @@ def prove(
     _prove_projected(executor, job, manifests, names)
     if job.strict:
         _reverify(executor, job, manifests, names)
+    return spans
 
 
 def _prove_projected(executor: ArchiveExecutor, job: ProofJob, manifests: Sequence[Any], names: Sequence[str]) -> None:
@@ -135,6 +147,7 @@ def read_back(job: ProofJob, number: int) -> str:
 def _read_back(job: ProofJob, file: FileJob) -> dict[str, Any]:
     shape = job.shapes[file.part]
     checks = Checks()
+    keys: list[Any] = []
     try:
         with pq.ParquetFile(source(cold_path(file.path)), page_checksum_verification=True) as opened:
             if opened.num_row_groups != len(file.groups):
@@ -147,9 +160,18 @@ def _read_back(job: ProofJob, file: FileJob) -> dict[str, Any]:
                     checks += content.check_keys(table, whole_keys=file.whole_keys)
                 else:
                     checks += content.check(table, shape, strict=job.strict, whole_keys=file.whole_keys)
+                if file.whole_keys:
+                    keys.append(content.key_numbers(content.whole(table[KEY])))
     except (OSError, pa.ArrowException) as problem:
         raise _damaged(file, str(problem)) from problem
-    return {"range": file.range, "part": file.part, "checks": checks.numbers()}
+    return {"range": file.range, "part": file.part, "checks": checks.numbers(), "keys": _span(keys)}
+
+
+def _span(keys: Sequence[Any]) -> KeySpan:
+    if not keys:
+        return None
+    found = np.sort(np.concatenate(keys), kind="stable")  # In linear time if they are in order, as most are.
+    return None if (found[1:] == found[:-1]).any() else [int(found[0]), int(found[-1])]
 
 
 def _damaged(file: FileJob, why: str) -> Unproven:
