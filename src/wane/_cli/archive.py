@@ -93,7 +93,7 @@ def archive_run(
                 return ArchiveRun(())
             return archive.run(*names, strict=strict, wait=wait, pace=pace, stop=call.stop.event, starting=starting)
 
-        return across(call, fleet, run, _RUNS, doing="archive")
+        return across(call, fleet, of_original(run), _RUNS, doing="archive")
     archive = call.open().archive
     done = archive.run(*names, strict=strict, wait=wait, pace=pace, stop=call.stop.event, starting=starting)
     idle = all(rule.outcome is Outcome.OFF for rule in done.rules)
@@ -134,7 +134,7 @@ def _dry_run(call: Call, names: Sequence[str], fleet: Path | None) -> CommandRes
         return keeper.archive.due(*names)
 
     if fleet is not None:
-        return across(call, fleet, count, _DUE, doing="count", read_only=True, dry_run=True)
+        return across(call, fleet, of_original(count), _DUE, doing="count", read_only=True, dry_run=True)
     due = count(call.open(read_only=True))
 
     def show() -> None:
@@ -191,9 +191,8 @@ def archive_status(
 ) -> CommandResult:
     """Show the journal: every sweep and how far it came, newest first."""
     if fleet is not None:
-        return across(
-            call, fleet, lambda keeper: keeper.archive.status(name, limit=limit), _SWEEPS, doing="read", read_only=True
-        )
+        status = of_original(lambda keeper: keeper.archive.status(name, limit=limit))
+        return across(call, fleet, status, _SWEEPS, doing="read", read_only=True)
     archive = call.open().archive
     sweeps = archive.status(name, limit=limit)
     unfinished = archive.restores(name, unfinished=True, limit=_MOST_RESTORES)

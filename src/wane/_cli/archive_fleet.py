@@ -68,13 +68,15 @@ def across(
 
 
 def of_original(work: Callable[[Keeper], T]) -> Callable[[Keeper], T]:
-    """Return work that reads the archive, and refuses a clone of another database: its rows are the original's, which
-    may be a member too."""
+    """Return work that refuses a clone of another database, also if nothing is due: what the clone reads in the archive
+    and in its journal is the original's, which may be a member too. A database without Wane's own tables is no clone.
+    """
 
     def checked(keeper: Keeper) -> T:
         from wane._archive.context import require_original  # Only when it is called: it takes long to import.
 
-        require_original(keeper.store)
+        if keeper.store.migrated:
+            require_original(keeper.store)
         return work(keeper)
 
     return checked

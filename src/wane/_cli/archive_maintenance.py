@@ -92,7 +92,7 @@ def archive_expire(
     if fleet is not None:
         if erase_absent and not (dry_run or yes):
             raise typer.BadParameter("with --fleet, agree with --yes", param_hint="--erase-absent")
-        return across(call, fleet, expire, _EXPIRED, doing="expire", dry_run=dry_run)
+        return across(call, fleet, of_original(expire), _EXPIRED, doing="expire", dry_run=dry_run)
     keeper = call.open()
     if erase_absent and not dry_run:
         would = expire(keeper, dry_run=True)
@@ -138,7 +138,7 @@ def archive_compact(
         )
 
     if fleet is not None:
-        return across(call, fleet, compact, _COMPACTED, doing="compact", dry_run=dry_run)
+        return across(call, fleet, of_original(compact), _COMPACTED, doing="compact", dry_run=dry_run)
     done = compact(call.open())
 
     def show() -> None:
@@ -175,7 +175,7 @@ def archive_tidy(
         return keeper.archive.tidy(*(only or ()), older_than=age, dry_run=dry_run, stop=call.stop.event)
 
     if fleet is not None:
-        return across(call, fleet, tidy, _TIDIED, doing="tidy", dry_run=dry_run)
+        return across(call, fleet, of_original(tidy), _TIDIED, doing="tidy", dry_run=dry_run)
     done = tidy(call.open())
 
     def show() -> None:

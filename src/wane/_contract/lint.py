@@ -395,7 +395,8 @@ class _Lint:
             isinstance(rule.action, ToArchive) and follower.reference.table == name
             for _, rule, follower in self.contract.followers()
         ):
-            mistakes.error(path, "stray", f"no rule archives {name}", 'add a rule with `then = "archive"`')
+            fix = did_you_mean(name, self._unarchived()) or 'add a rule with `then = "archive"`'
+            mistakes.error(path, "stray", f"no rule archives {name}", fix)
             return
         declared = {
             "keep": archived.keep is not None,
@@ -405,6 +406,11 @@ class _Lint:
         for key in (one for one, is_declared in declared.items() if is_declared):
             message = f"no rule archives {name}: its rows leave and expire with those that they follow"
             mistakes.error([*path, key], "stray", message, f'remove `{key}`, or add a rule with `then = "archive"`')
+
+    def _unarchived(self) -> list[TableName]:
+        """Return the tables with a rule that archives that have no archive section."""
+        moving = (table for table, rule in self.contract.rules() if isinstance(rule.action, ToArchive | ToColdTier))
+        return [table.name for table in moving if table.name not in self.archived]
 
     def _transformed_followers(self) -> None:
         """Report transformations of tables whose rows follow others to where they cannot be applied."""

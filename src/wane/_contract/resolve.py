@@ -251,7 +251,9 @@ class _Resolver:
 
     def _archive(self, one: _Declaration) -> ArchiveTable | None:
         if not isinstance(one.data, dict):
-            fix = "the archive's address is `url`; a table has its own [archive.NAME] with `keep`"
+            fix = did_you_mean(one.name, ("url", "shared")) or (
+                "the archive's address is `url`; a table has its own [archive.NAME] with `keep`"
+            )
             one.file.mistakes.error(one.path, "wrong-type", f"found {describe(one.data)}, expected a table", fix)
             return None
         entry = one.file.mistakes.read(ArchiveTableEntry, one.data, one.path)
