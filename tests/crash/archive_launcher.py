@@ -43,7 +43,7 @@ STEPS = {
     "_compare": "read back",
     "evict_share": "evict task",
     "_task": "thin",
-    "_read": "compare",
+    "_digest": "compare",
 }
 """The step that a task of this name belongs to."""
 

@@ -19,7 +19,8 @@ from partition.partitioning import PLAIN, AfterOneBatch
 from partition.partitioning import keeping as partitioned
 from servers import Cluster, PostgresDatabase
 from sqlfunctions.tables import RULES, SCHEMA, contract_file, fill
-from wane._archive.pipeline.sql_evict import Copy, Following, evict
+from wane._archive.pipeline.followers import Following
+from wane._archive.pipeline.sql_evict import Copy, evict
 from wane._db import open_store
 from wane._db.url import resolve_url
 from wane._keeper import Keeper, open_keeper

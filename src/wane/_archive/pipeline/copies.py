@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.paths import ColdPath, source
-from wane._archive.pipeline.sql_evict import Copy, Following
+from wane._archive.pipeline import followers
+from wane._archive.pipeline.followers import Following
+from wane._archive.pipeline.sql_evict import Copy
 from wane._archive.rows import content
 from wane._archive.rows.content import Shape
 from wane._archive.rows.types import KEY, PARENT, VERSION
@@ -29,9 +31,8 @@ class Copies:
     table: Any
     first: int
     """The position of the first of them among the copies of their range."""
-    following: Mapping[str, Following]
-    sizes: Sequence[int]
-    """The number of rows that leave with each, itself included; empty if nothing follows any."""
+    following: Any
+    """A table of what follows each; None if nothing follows any."""
     digested: Shape | None
     """The columns that rows are compared by, where they have no versions."""
 
@@ -43,16 +44,21 @@ class Copies:
         return range(self.first, self.first + len(self))
 
     def piece(self, start: int, end: int) -> Copies:
-        return replace(
-            self, table=self.table.slice(start, end - start), first=self.first + start, sizes=self.sizes[start:end]
-        )
+        following = None if self.following is None else self.following.slice(start, end - start)
+        return replace(self, table=self.table.slice(start, end - start), first=self.first + start, following=following)
+
+    def sizes(self, start: int, end: int) -> Any:
+        """Return how many rows leave with each of some copies, itself included, as an array."""
+        return 1 + self.following["rows"].slice(start, end - start).to_numpy()
 
     def each(self, read_key: Callable[[str], tuple[object, ...]]) -> list[Copy]:
         texts, archived = self.table[KEY].to_pylist(), self.table[VERSION].to_pylist()
-        versions = _versions(self.table, self.digested)
+        versions = _versions(self.table, self.digested).to_pylist()
+        following = repeat(Following(), len(self)) if self.following is None else followers.each(self.following)
+        each = zip(texts, versions, following, self.positions, archived, strict=True)
         return [
-            Copy(text, read_key(text), version, self.following.get(text, Following()), position, stored)
-            for text, version, position, stored in zip(texts, versions, self.positions, archived, strict=True)
+            Copy(text, read_key(text), version, mine, position, stored)
+            for text, version, mine, position, stored in each
         ]
 
 
@@ -66,28 +72,34 @@ def pages(
 
     `shapes`: the columns of each part, where rows are compared by their values; None where they have versions.
     """
-    following: dict[str, Following] = defaultdict(Following)
+    following = None
+    if any(part["files"] for part in manifest["parts"][1:]):
+        keys = (table[KEY] for table in _read(folders[0], manifest["parts"][0], [KEY]))
+        ordered = pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string())
+        following = followers.following(_followers(folders, manifest, shapes), ordered)
+    first = 0
+    columns = [*columns, *(name for name, _ in shapes[0] or ())]
+    for table in _read(folders[0], manifest["parts"][0], columns):
+        here = None if following is None else following.slice(first, len(table))
+        yield Copies(table, first, here, shapes[0])
+        first += table.num_rows
+
+
+def _followers(
+    folders: Sequence[ColdPath], manifest: Any, shapes: Sequence[Shape | None]
+) -> Iterator[tuple[int, Any, Any, Any]]:
+    """Yield the copies of what follows rows, page by page: the rows' keys, its own keys, and versions."""
     for number, part in enumerate(manifest["parts"]):
         if number:
             shape = shapes[number]
             compared = [VERSION] if shape is None else [name for name, _ in shape]
             for table in _read(folders[number], part, [PARENT, KEY, *compared]):
-                pairs = table[PARENT].to_pylist(), table[KEY].to_pylist(), _versions(table, shape)
-                for parent, key, version in zip(*pairs, strict=True):
-                    following[parent].add(number, key, version)
-    first = 0
-    columns = [*columns, *(name for name, _ in shapes[0] or ())]
-    for table in _read(folders[0], manifest["parts"][0], columns):
-        sizes = [1 + following[key].rows for key in table[KEY].to_pylist()] if following else ()
-        yield Copies(table, first, following, sizes, shapes[0])
-        first += table.num_rows
+                yield number, table[PARENT], table[KEY], _versions(table, shape)
 
 
-def _versions(table: Any, shape: Shape | None) -> list[str]:
+def _versions(table: Any, shape: Shape | None) -> Any:
     """Return what the database computed for rows that are the same."""
-    if shape is None:
-        return list(table[VERSION].to_pylist())
-    return list(content.row_digests(table, shape).to_pylist())
+    return table[VERSION] if shape is None else content.row_digests(table, shape)
 
 
 def _read(folder: ColdPath, part: Any, columns: Sequence[str]) -> Iterator[Any]:

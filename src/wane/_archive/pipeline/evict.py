@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
+
 from wane._archive.delta.paths import cold_path
 from wane._archive.journal import Journal, Journaled, JournaledRange
 from wane._archive.pipeline.copies import Copies, pages
@@ -164,12 +166,10 @@ class Eviction:
     def _end(self, page: Copies, start: int) -> int:
         """Return where a batch ends that begins here: at least one copy, and as many as fit with what follows them."""
         most = min(start + self.batches.size, len(page))
-        if not page.sizes:
+        if page.following is None:
             return most
-        end, rows = start + 1, page.sizes[start]
-        while end < most and (rows := rows + page.sizes[end]) <= self.batches.size:
-            end += 1
-        return end
+        rows = np.cumsum(page.sizes(start, most))
+        return start + max(1, int(np.searchsorted(rows, self.batches.size, "right")))
 
     def _batch(self, batch: Copies) -> None:
         """Delete a whole batch in one statement by its range, as nearly all of them can be; otherwise row by row.

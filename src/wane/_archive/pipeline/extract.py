@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -125,7 +125,7 @@ def stored_rows(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Itera
 
     Raise ArchiveError for a value that cannot be stored, or a row with more than MOST_FOLLOWERS followers.
     """
-    followers: Counter[str] = Counter()
+    last, rows = None, 0
     for batch in _batches(reader, part, bounds):
         if not batch.num_rows:
             continue
@@ -136,13 +136,17 @@ def stored_rows(reader: Reader, part: PartJob, sweep: int, bounds: str) -> Itera
         stored = _assembled(table, part, sweep)
         yield stored
         if part.follows:
-            for one in pc.value_counts(stored[PARENT]).to_pylist():
-                followers[one["values"]] += one["counts"]
-                if followers[one["values"]] > MOST_FOLLOWERS:
-                    raise ArchiveError(
-                        f"more than {MOST_FOLLOWERS:,} rows of {part.name} would leave with the row {one['values']}",
-                        "a row and what follows it leave in one transaction; prune its followers by a rule of their own",
-                    )
+            # Rows are read in the order of those that they follow.
+            runs = pc.run_end_encode(content.whole(stored[PARENT]))
+            parents, lengths = runs.values, np.diff(runs.run_ends.to_numpy(), prepend=0)
+            if parents[0].as_py() == last:
+                lengths[0] += rows
+            if lengths.max() > MOST_FOLLOWERS:
+                raise ArchiveError(
+                    f"more than {MOST_FOLLOWERS:,} rows of {part.name} would leave with the row {parents[lengths.argmax()]}",
+                    "a row and what follows it leave in one transaction; prune its followers by a rule of their own",
+                )
+            last, rows = parents[-1].as_py(), lengths[-1]
 
 
 def _batches(reader: Reader, part: PartJob, bounds: str) -> Iterator[pa.RecordBatch]:

@@ -9,35 +9,19 @@ the application deleted it.
 
 from __future__ import annotations
 
-import hashlib
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
+
+from wane._archive.pipeline.followers import Following, each, following
 from wane._archive.rows.sql import ArchiveRows
 from wane._db.statement import Statement
 from wane._db.transaction import Transaction
 from wane._prune.take import Key, RowTaker
 from wane.errors import Locked
-
-_MODULUS = 2**128
-
-
-@dataclass(slots=True)
-class Following:
-    """The number of rows that follow a row, and the sum of their digests: equal for the same rows in the same versions
-    only."""
-
-    rows: int = 0
-    digest: int = 0
-
-    def add(self, part: int, key: str, version: str) -> None:
-        text = f"{part} {len(key)}:{key} {version}".encode()
-        self.rows += 1
-        self.digest += int.from_bytes(hashlib.md5(text, usedforsecurity=False).digest())
-        self.digest %= _MODULUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +80,11 @@ def evict(
     spared = taker.lock_spared(selection, wanted) if wanted else set()
     due = {text for (text,) in _read(transaction, archive.due(wanted, now))} if wanted else set()
     due -= {copy.text for copy in here if copy.key in spared}
-    following = _following(transaction, archive, wanted) if wanted else {}
+    texts = pa.array([copy.text for copy in here], pa.string())
+    sums = following(_followers(transaction, archive, wanted) if wanted else (), texts)
     stale, chosen = [], []
-    for copy in here:
-        reason = _reason(copy, present[copy.text], following.get(copy.text, Following()), due=copy.text in due)
+    for copy, followed in zip(here, each(sums), strict=True):
+        reason = _reason(copy, present[copy.text], followed, due=copy.text in due)
         if reason:
             stale.append((copy.text, copy.archived, reason))
         else:
@@ -127,13 +112,15 @@ def _reason(copy: Copy, version: str, following: Following, *, due: bool) -> str
     return "" if following == copy.following else "followers changed"
 
 
-def _following(transaction: Transaction, archive: ArchiveRows, keys: Sequence[Key]) -> dict[str, Following]:
-    found: dict[str, Following] = defaultdict(Following)
+def _followers(
+    transaction: Transaction, archive: ArchiveRows, keys: Sequence[Key]
+) -> Iterator[tuple[int, pa.Array, pa.Array, pa.Array]]:
+    """Yield what follows the rows with these keys, part by part: the rows' keys, its own keys, and versions."""
     for number, part in enumerate(archive.parts):
         if part.path:
-            for parent, key, version in _read(transaction, archive.following(part, keys)):
-                found[parent].add(number, key, version)
-    return found
+            found = _read(transaction, archive.following(part, keys))
+            parents, own, versions = (pa.array([row[column] for row in found], pa.string()) for column in range(3))
+            yield number, parents, own, versions
 
 
 def _read(transaction: Transaction, statement: Statement) -> list[tuple[Any, ...]]:
