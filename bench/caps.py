@@ -94,7 +94,10 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.connection = psycopg.connect(url, autocommit=True)
+        self.connect()
+
+    def connect(self) -> None:
+        self.connection = psycopg.connect(self.url, autocommit=True)
         self.connection.execute("SET synchronous_commit = off")
 
     @property
@@ -108,6 +111,10 @@ class Postgres:
                 copy.write_row(row)
         for text in (INDEXES[shape], "CHECKPOINT", "VACUUM ANALYZE beats", "VACUUM beats"):
             self.connection.execute(text.encode())
+        # A session that has read the table before saves the first access to each of its pages, which Wane's has to
+        # make.
+        self.connection.close()
+        self.connect()
 
     def execute(self, text: str) -> int:
         return self.connection.execute(text.encode()).rowcount
