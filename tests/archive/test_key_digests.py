@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from archive.copying import bound, copied, workers
-from servers import Database
+from servers import Database, PostgresDatabase
 from wane._archive.rows import content
+from wane._archive.rows.sql import WRITTEN_BY
 from wane._archive.rows.types import SAMPLED_EVERY, SqlNumber, key_digest, version_digest
 from wane._db import open_store
 from wane._db.url import resolve_url
@@ -42,6 +43,22 @@ def test_a_database_computes_the_digests_of_versions_that_arrow_computes(databas
     found = database.query(f"SELECT x, v, {version_digest(SqlNumber(column), SqlNumber('v')).text} FROM number")
     made = version_digest(*np.array(pairs, np.int64).T)
     assert sorted(found) == sorted((*pair, int(one)) for pair, one in zip(pairs, made, strict=True))
+
+
+@pytest.mark.parametrize("writing", [False, True], ids=["reading", "writing"])
+def test_the_number_of_a_transaction_needs_no_text(postgres_database: PostgresDatabase, writing: bool) -> None:
+    """Rows that were there before the first transaction (of catalogs here, of old servers elsewhere) have one, too."""
+    postgres_database.execute("CREATE TABLE number (x bigint)")
+    for number in range(3):
+        postgres_database.execute("INSERT INTO number VALUES (?)", (number,))
+    read = f"SELECT t.xmin::text::bigint & {2**31 - 1}, ({WRITTEN_BY}) & {2**31 - 1} FROM {{}} AS t"
+    with postgres_database.connect() as connection:
+        if writing:  # A transaction that writes has a number itself.
+            connection.execute("INSERT INTO number VALUES (3)")
+        found = [connection.execute(read.format(table)).fetchall() for table in ("number", "pg_proc")]
+    assert all(one == other for rows in found for one, other in rows)
+    assert len(set(found[0])) == 3 + writing
+    assert 1 in dict(found[1])
 
 
 def test_one_transaction_for_two_changes_the_sum_of_digests() -> None:

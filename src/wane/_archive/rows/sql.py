@@ -46,6 +46,14 @@ SAMPLED = "00"
 _ALL = 2**62
 RANGE = "/*range*/ 1 = 1"
 """Placeholder for the bounds of a range."""
+WRITTEN_BY = (
+    "CASE WHEN age(t.xmin) = 2147483647 THEN t.xmin::text::bigint ELSE age('3'::xid)::bigint - age(t.xmin) + 3 END"
+)
+"""PostgreSQL: a number whose last 31 bits, which digests are made of, are those of the transaction that wrote a row.
+
+Only texts have a cast to numbers, and cost more than the distance from the first transaction, which is 3. What was
+written before that one has no distance.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,12 +389,10 @@ class ArchiveRows:
             return p.statement(
                 f"WITH g AS ({taking} RETURNING {line} AS l) SELECT count(*), string_agg(l, chr(10)) FROM g"
             )
-        outputs = [f"{key_digest(SqlNumber(self.whole_key(part) or '')).text} AS k", "t.xmin AS v"]
+        outputs = [f"{key_digest(SqlNumber(self.whole_key(part) or '')).text} AS k", f"{WRITTEN_BY} AS v"]
         versions = version_digest(SqlNumber("g.k"), SqlNumber("g.v")).text
-        # OFFSET, or the number would be read from the text again wherever it is used.
-        numbered = "SELECT k, v::text::bigint AS v FROM g OFFSET 0"
         sums = f"count(*), coalesce(sum(g.k), 0), coalesce(sum({versions}), 0)"
-        return p.statement(f"WITH g AS ({taking} RETURNING {', '.join(outputs)}) SELECT {sums} FROM ({numbered}) AS g")
+        return p.statement(f"WITH g AS ({taking} RETURNING {', '.join(outputs)}) SELECT {sums} FROM g")
 
     def present(self, keys: Sequence[tuple[Any, ...]]) -> Statement:
         """Write the query of the rows with these keys that exist: key, and version."""
