@@ -234,6 +234,9 @@ def test_members_wait_until_a_sweep_is_worth_a_commit(
             return [sum(rule["evicted"]["event"] for rule in one["result"]["rules"]) for one in done.json["members"]]
 
         insert_events(fleet.databases[BOB], [7, 8])
+        for words, due in (((), 8), (("--no-wait",), 20), (("event.cold",), 20)):
+            counted = wane(capfd, monkeypatch, "archive", "run", "--dry-run", "--json", *words, "--fleet", fleet.path)
+            assert counted.json["total"]["rows_due"] == due, words
         assert run() == [0, 8, 0], "the others have six rows due"
         assert fleet.hot(ADA) == [1, 2, 3, 4, 5, 6, *STAYING]
         assert not (fleet.folder / ADA / "cold").exists()
@@ -254,6 +257,11 @@ def test_a_run_of_one_contract_waits_if_it_is_requested_to(
         def run(*words: object) -> Result:
             return wane(capfd, monkeypatch, "archive", "run", *words, "-c", fleet.folder / ADA / "wane.toml")
 
+        counted = run("--wait", "--dry-run")
+        assert "6, waits" in counted.out
+        assert "event.cold: waits until 8 rows are due, or one has been due for 200d" in counted.err
+        assert "a dry run: 0 rows would be archived, nothing was changed" in counted.err
+        assert "a dry run: 6 rows would be archived, nothing was changed" in run("--dry-run").err
         waited = run("--wait")
         assert waited.code == 0
         assert "event.cold: waits until 8 rows are due, or one has been due for 200d" in waited.err

@@ -119,6 +119,9 @@ def test_no_option_is_secret(postgres_database: PostgresDatabase, tmp_path: Path
         ({"now": None}, WrongArgument, "hot_snapshot"),
         ({"range_rows": "many"}, WrongArgument, "range_rows is 'many'"),
         ({"tabel": "event"}, WrongArgument, "no option 'tabel'"),
+        # Read as a snapshot of each task, it could have a row twice.
+        ({"snapshot": "one  task"}, WrongArgument, "snapshot is 'one  task'"),
+        ({"snapshot": None}, WrongArgument, "snapshot is ''"),
     ],
 )
 def test_options_that_request_nothing_are_refused(

@@ -220,7 +220,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongArgument, match="only adds rows"):
         ColdSource({"path": str(path), "app": "x", "sequence": "1"}).writer(SCHEMA, overwrite=True)
     for options in ({}, {"app": "x"}, {"app": "x", "sequence": "0"}, {"app": "x", "sequence": "one"}):
-        with pytest.raises(WrongArgument, match="by its name and a number"):
+        with pytest.raises(WrongArgument, match="by its name and a number from 1"):
             ColdSource({"path": str(path), **options}).writer(SCHEMA, overwrite=False)
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ArchiveError, match="cannot be written"):

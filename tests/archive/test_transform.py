@@ -9,13 +9,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from archive.cold import CONTRACT, STAYING, cold_keeper, refused
 from archive.cold import events as old_events
 from servers import Database, SqliteDatabase
 from wane._archive.rows import content
+from wane._cli import app
 from wane._prune.sweep import Outcome
 from wane.errors import WrongArgument
+from wane.web import console
+from web.client import open_client
 
 TRANSFORM = (
     '{{ drop = ["amount"], hash = ["body", "number"], mask = {{ mail = {{ first = 1, last = 4 }}, card = "***" }} }}'
@@ -93,6 +97,19 @@ def test_transformed_rows_do_not_come_back(database: Database, tmp_path: Path) -
                 cold.keeper.archive.restore("event", where="id <= 3", into=into)
         assert cold.hot() == list(STAYING)
         assert cold.cold() == list(range(1, 21))
+        # So no command is offered that would be refused; what left with the row was not transformed.
+        gone = cold.keeper.why("event", 1).gone
+        assert gone is not None
+        assert gone.archived is not None
+        assert gone.archived.restore == ""
+        assert gone.archived.transformed == "drop amount; hash body, number; mask card, mail"
+        contract_file = str(tmp_path / "wane.toml")
+        printed = CliRunner().invoke(app, ["why", "event", "1", "-c", contract_file]).output
+        assert "wane archive restore" not in printed
+        assert f"not restorable: transformed on the way to the archive: {gone.archived.transformed}" in printed
+        with open_client(console(cold.keeper.contract)) as client:
+            page = client.get("/tables/event?key=1").text
+        assert f"Not restorable: transformed on the way to the archive: {gone.archived.transformed}" in page
 
 
 def test_rows_that_were_archived_before_come_back(database: Database, tmp_path: Path) -> None:

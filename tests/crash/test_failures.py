@@ -84,6 +84,7 @@ def test_a_full_disk_on_sqlite_fails_the_rule_and_loses_nothing(
         [swept] = sweeper(keeper, pace=SMALL).sweep().rules
         assert swept.outcome is Outcome.FAILED
         assert "disk is full" in swept.message
+        assert "free space on the database's disk, or in the folder for temporary files" in swept.message
         assert 0 < swept.rows < 3_000
         assert marked(sqlite_database) == swept.rows == audited(keeper)
         assert sqlite_database.query("PRAGMA integrity_check") == [("ok",)]

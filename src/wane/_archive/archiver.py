@@ -93,7 +93,7 @@ class Archiver:
             if Journal(transaction).unfinished(name) or RestoreJournal(transaction).unfinished(name):
                 return True
             now = transaction.now()
-        if self._waits(table, rule, now):
+        if self.waits(table, rule, now):
             return False
         return any_due(store, self.bindings.selection(table, rule), now, None, _READ_SECONDS)
 
@@ -105,8 +105,8 @@ class Archiver:
             rows_of(store), archive_dialect(store), self.bindings.selection(table, rule), contract.archive, file
         )
 
-    def _waits(self, table: Table, rule: Rule, now: datetime) -> str:
-        """Report that too few rows are due for a sweep, and none of them for too long; "" if one may begin."""
+    def waits(self, table: Table, rule: Rule, now: datetime) -> str:
+        """Return why no sweep may begin: too few rows are due, and none of them for too long; "" if one may."""
         least, longest = self.context.contract.archive_batch(str(table.name), rule)
         if not self.wait or least == 1:
             return ""
@@ -131,7 +131,7 @@ class Archiver:
             TableSweep(self, table, earlier, lease, done).resume(unfinished)
         # One cutoff for all sweeps of this run: rows that become due meanwhile leave with the next.
         now = self.context.store.now()
-        done.message = self._waits(table, rule, now)
+        done.message = self.waits(table, rule, now)
         if done.message:
             TableSweep(self, table, rule, lease, done).record_nothing(now)
             return

@@ -139,9 +139,13 @@ class Archive:
         archiver = Archiver(context, wait=wait)
         return any(archiver.has_work(table, rule) for table, rule in rules)
 
-    def due(self, *only: str) -> list[DueRule]:
-        """Count what a run would move by every rule that archives, or by those named. Reads the database only."""
+    def due(self, *only: str, wait: bool = False) -> list[DueRule]:
+        """Count what is due by every rule that archives, or by those named. Reads the database only.
+
+        With `wait`, each has why a run that waits, as workers do, would leave its rows.
+        """
         rules = self._named(only)
+        from wane._archive.archiver import Archiver
         from wane._archive.model import DueRule
         from wane._db.counting import READ_SECONDS
         from wane._ledger import Ledger
@@ -153,6 +157,7 @@ class Archive:
         own = Ledger(self._store.dialect, self._store.reader(PROBE_SECONDS))
         flags = own.flags() if self._store.migrated else {}
         bindings, now = Bindings(self._store, self._contract), self._store.now()
+        archiver = Archiver(self._context(), wait=wait)
         found = []
         for table, rule in rules:
             due: int | None
@@ -162,7 +167,8 @@ class Archive:
                 due = None
             way = self._contract.described_transform(str(table.name), rule)
             closed = closed_gate(flags, table.name, self._contract.sweep)
-            found.append(DueRule(str(table.name), rule.name, due, self._unfinished(table), way, closed))
+            waits = archiver.waits(table, rule, now)
+            found.append(DueRule(str(table.name), rule.name, due, self._unfinished(table), way, closed, waits))
         return found
 
     def _unfinished(self, table: Table) -> str:

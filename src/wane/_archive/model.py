@@ -50,6 +50,8 @@ class DueRule:
     """What happens to columns on the way; None if nothing does."""
     closed: str = ""
     """Why a run would move nothing now: a flag that is off, and what turns it on; empty if it would."""
+    waits: str = ""
+    """Why a run that waits leaves the rows: fewer than `least_rows` are due; empty if it would move them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,10 @@ def archive_run(
     """
     pace = FAST if fast else None
     names = tuple(only or ())
-    if dry_run:
-        return _dry_run(call, names, fleet)
     if wait is None:
         wait = fleet is not None and not names
+    if dry_run:
+        return _dry_run(call, names, fleet, wait=wait)
     if fleet is not None:
 
         def run(keeper: Keeper) -> ArchiveRun:
@@ -129,9 +129,9 @@ def _on_the_way(name: str, transform: Mapping[str, Any]) -> str:
     return f"{escape(name)} is transformed on the way: {escape(describe_transform(transform))}"
 
 
-def _dry_run(call: Call, names: Sequence[str], fleet: Path | None) -> CommandResult:
+def _dry_run(call: Call, names: Sequence[str], fleet: Path | None, *, wait: bool) -> CommandResult:
     def count(keeper: Keeper) -> list[DueRule]:
-        return keeper.archive.due(*names)
+        return keeper.archive.due(*names, wait=wait)
 
     if fleet is not None:
         return across(call, fleet, of_original(count), _DUE, doing="count", read_only=True, dry_run=True)
@@ -149,6 +149,9 @@ def _dry_run(call: Call, names: Sequence[str], fleet: Path | None) -> CommandRes
         unknown = f", and those of {many(total['uncounted'], 'rule')} uncounted" if total["uncounted"] else ""
         for why in dict.fromkeys(one.closed for one in due if one.closed):
             print_line(f"[yellow]not moved now:[/] {escape(why)}")
+        for one in due:
+            if one.waits:
+                print_line(escape(f"{one.table}.{one.rule}: {one.waits}"))
         print_line(f"a dry run: {many(total['rows_due'], 'row')} would be archived{unknown}, nothing was changed")
 
     return CommandResult({"rules": due}, show)
@@ -158,9 +161,17 @@ _DUE = Listed(
     ("rule", "due", "unfinished"),
     ("due",),
     lambda rules: [
-        (f"{one.table}.{one.rule}", "?" if one.due is None else f"{one.due:,}", one.unfinished) for one in rules
+        (
+            f"{one.table}.{one.rule}",
+            ("?" if one.due is None else f"{one.due:,}") + (", waits" if one.waits else ""),
+            one.unfinished,
+        )
+        for one in rules
     ],
-    lambda rules: {"rows_due": sum(one.due or 0 for one in rules), "uncounted": sum(one.due is None for one in rules)},
+    lambda rules: {
+        "rows_due": sum(one.due or 0 for one in rules if not one.waits),
+        "uncounted": sum(one.due is None and not one.waits for one in rules),
+    },
 )
 
 

@@ -96,7 +96,10 @@ def _print_gone(gone: GoneRow) -> None:
         moved = "" if copy.moved_at is None else f" at {time_text(copy.moved_at)}"
         by = "" if copy.rule is None else f" by {copy.rule}"
         console().print(escape(f"archived{by}{moved}, sweep {copy.sweep}: {copy.file}"), soft_wrap=True)
-        console().print(f"[green]restore:[/] {escape(copy.restore)}", soft_wrap=True)
+        if copy.restore:
+            console().print(f"[green]restore:[/] {escape(copy.restore)}", soft_wrap=True)
+        else:
+            print_line(f"[yellow]not restorable:[/] transformed on the way to the archive: {escape(copy.transformed)}")
     if gone.quarantined is not None:
         console().print(f"[green]put it back:[/] {escape(gone.quarantined.reattach)}", soft_wrap=True)
     if gone.departures:

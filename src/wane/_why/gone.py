@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from wane._archive.facade import Archive, locate_row
 from wane._archive.journal import Journal
-from wane._contract.model import Contract, Table, ToArchive, ToColdTier
+from wane._contract.model import Contract, Table, ToArchive, ToColdTier, describe_transform
 from wane._db import Store
 from wane._db.schema import TableInfo
 from wane._findings import pasted
@@ -81,7 +81,9 @@ def _archived(
     if found is None:
         return None
     with store.snapshot() as transaction:
-        sweep = None if found.sweep is None else Journal(transaction).find(found.sweep)
+        journal = Journal(transaction)
+        sweep = None if found.sweep is None else journal.find(found.sweep)
+        transform = None if sweep is None else journal.transformed([str(table.name)])[str(table.name)].get(sweep.id)
     pairs = [word for name, value in key.items() for word in ("--key", f"{name}={value}")]
     return ArchivedCopy(
         found.file,
@@ -89,7 +91,8 @@ def _archived(
         found.sweep,
         None if sweep is None else f"{sweep.table}.{sweep.rule}",
         None if sweep is None else sweep.changed_at,
-        pasted("archive", "restore", table.name, *pairs).strip("`"),
+        "" if transform else pasted("archive", "restore", table.name, *pairs).strip("`"),
+        describe_transform(transform) if transform else "",
     )
 
 

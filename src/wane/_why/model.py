@@ -57,7 +57,9 @@ class ArchivedCopy:
     rule: str | None
     moved_at: datetime | None
     restore: str
-    """The command that brings it back."""
+    """The command that brings it back; "" if nothing does, because it was transformed on the way."""
+    transformed: str = ""
+    """What happened to its columns on the way; "" if nothing did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class ColdSource(DataSource):
         application, sequence = self.options.get("app", ""), self.options.get("sequence", "")
         if not application or not sequence.isdecimal() or not 0 < int(sequence) < _MOST_ROWS:
             raise WrongArgument(
-                "wane_cold commits a job once, by its name and a number that grows from run to run",
+                "wane_cold commits a job once, by its name and a number from 1 that grows from run to run",
                 '`.option("app", "nightly").option("sequence", "20261117")`',
             )
         file_bytes = self.options.get("file_bytes", str(UpkeepSettings().file_bytes))
@@ -290,7 +290,10 @@ class _HotRequest:
         range_rows = given.get("range_rows", str(SparkSettings().range_rows))
         if not range_rows.isdecimal() or not 0 < int(range_rows) < _MOST_ROWS:
             raise WrongArgument(f"range_rows is {range_rows!r}", "pass how many rows one task reads, such as 200000")
-        snapshot = given["snapshot"]
+        snapshot = given.get("snapshot", "")
+        if snapshot not in (ONE_TASK, EACH_TASK) and (given["kind"] == "sqlite" or not snapshot):
+            hint = f"pass {EACH_TASK!r}, or leave it as `hot_snapshot` yields it"
+            raise WrongArgument(f"snapshot is {snapshot!r}", hint)
         shared = None if snapshot in (ONE_TASK, EACH_TASK) else snapshot
         source = Source(
             given["kind"],

@@ -500,7 +500,7 @@ def _explain(what: str, problem: sqlite3.DatabaseError) -> StoreError:
         "SQLITE_CANTOPEN": "check the path and the permissions of the file and its folder",
         "SQLITE_READONLY": "let the user that runs Wane write the file and its folder, where SQLite puts its journal"
         " (`chmod`, `chown`), or run Wane as their owner; `wane check`, `plan` and `health` only read",
-        "SQLITE_FULL": "the disk is full",
+        "SQLITE_FULL": "free space on the database's disk, or in the folder for temporary files (`TMPDIR`)",
     }
     kind = Unreachable if code in ("SQLITE_CANTOPEN", "SQLITE_NOTADB") else StoreError
     return kind(f"{what}: {problem}", hints.get(code, ""))
