@@ -204,9 +204,9 @@ class _Values(RangeTake):
         from wane._archive.rows.content import arrow_type
 
         [_, *rows] = transaction.read(query)
-        if any(row[-1] for row in rows):
+        values = list(zip(*rows, strict=True)) or [()] * (len(self.part.columns) + 1)
+        if any(values[-1]):
             return None
-        values = list(zip(*rows, strict=True)) or [()] * len(self.part.columns)
         read = ((one.name, one.kind if one.hashed_from is None else one.hashed_from[1]) for one in self.part.columns)
         return pa.table({name: pa.array(values[number], arrow_type(kind)) for number, (name, kind) in enumerate(read)})
 
