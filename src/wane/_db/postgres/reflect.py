@@ -115,6 +115,8 @@ JOIN pg_catalog.pg_opclass AS class
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = operator.oprnamespace
 WHERE operator.oid >= 16384 AND operator.oprnamespace <> 'pg_catalog'::regnamespace
 """
+# Most databases have none, and planning that takes ten times as long as this.
+_HAS_OPERATORS = "SELECT EXISTS (SELECT FROM pg_catalog.pg_amop WHERE oid >= 16384)"
 
 # "default" is the database's own order.
 COLLATIONS = """
@@ -241,7 +243,7 @@ def reflect(
     with _one_snapshot(connection):
         requested = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
         searching = [] if path is None else [_set_path(path)]
-        [(before,)], *_, [(searched,)], _, found, connected = run_together(
+        [(before,)], *_, [(searched,)], _, found, connected, [(has_operators,)] = run_together(
             connection,
             [
                 (_PATH, {}),
@@ -250,6 +252,7 @@ def reflect(
                 _set_path(SEARCH_PATH),
                 (RELATIONS, requested),
                 (CONNECTIONS, {}),
+                (_HAS_OPERATORS, {}),
             ],
         )
         referred: dict[int, set[int]] = defaultdict(set)
@@ -265,6 +268,7 @@ def reflect(
         kinds += [] if shown.isdisjoint(referred) else [FOREIGN_KEYS]
         kinds += [TRIGGERS] if any(row[-3] for row in found if row[0] in shown) else []
         kinds += [PARTITION_KEYS] if any(row[3] == "p" for row in relations) else []
+        kinds += [OPERATORS] if has_operators else []
         details = _read_details(connection, [row[0] for row in relations], kinds, path=before)
     names = {row[0]: (row[1], row[2]) for row in found}
     tables = [
@@ -364,8 +368,10 @@ def _read_details(
 ) -> _Details:
     """Read some kinds of details of relations; the transaction has the search path `path` in the end."""
     requested = {"relations": relations}
-    *found, operators = run_together(connection, [*((kind, requested) for kind in kinds), (OPERATORS, {})])
-    grouped = {kind: _grouped(rows) for kind, rows in zip(kinds, found, strict=True)}
+    found = run_together(connection, [(kind, requested) for kind in kinds])
+    read = dict(zip(kinds, found, strict=True))
+    operators = read.pop(OPERATORS, [])
+    grouped = {kind: _grouped(rows) for kind, rows in read.items()}
     columns, indexes = grouped[COLUMNS], grouped[INDEXES]
     used = {row[5] for rows in columns.values() for row in rows}
     used.update(collation for rows in indexes.values() for row in rows for collation in row[6])
