@@ -54,9 +54,6 @@ _ends: list[Barrier] = []
 """Before and after the server's CPU time is read at the end of a measurement."""
 WARM_UP = 20
 """Operations of each worker before a measurement."""
-REST_SECONDS = 0.05
-"""How long a worker of any system rests after that: it runs for hours, and on SQLite Wane checks a file that was opened
-just now more carefully."""
 PAYLOAD = {"flow_run": "0b6c1f0e-3a53-4d8e-9d5e-6a3c2c0f7a11", "reason": "crashed", "attempt": 1}
 
 
@@ -78,13 +75,11 @@ def warm_up(once: Callable[[], object]) -> None:
     """Run what is measured until statements are prepared and caches filled."""
     for _ in range(WARM_UP):
         once()
-    time.sleep(REST_SECONDS)
 
 
 async def warm_up_async(once: Callable[[], Any]) -> None:
     for _ in range(WARM_UP):
         await once()
-    await asyncio.sleep(REST_SECONDS)
 
 
 def count_until(seconds: float, once: Callable[[], object]) -> int:

@@ -6,22 +6,17 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from prune.keeping import Keeping, ago, jobs, keeping
 from servers import SqliteDatabase
-from wane._db.sqlite.store import SqliteStore
 from wane._db.statement import Statement
 from wane._prune.sweep import Outcome
 from wane.errors import BindError, NotMigrated, PlanError, StoreError, Unreachable
-from wane.queue import Queue
 
 REPLACED = "was replaced by another file while it was open"
 
@@ -194,68 +189,6 @@ def test_a_log_that_was_removed_is_noticed(opened: Keeping, end: str) -> None:
         opened.keeper.prune("job", rule="old", limit=1)
     assert opened.keeper.prune("job", rule="old", limit=10).rows == 2
     assert ids(path) == []
-
-
-def settled(opened: Keeping) -> Queue:
-    """Return a queue whose small operations compare the folder alone."""
-    queue = opened.keeper.queue("mine")
-    assert isinstance(queue.store, SqliteStore)
-    while queue.store._files._settled is None:
-        queue.enqueue("work")
-    return queue
-
-
-@pytest.mark.parametrize("change", ["replaced", "moved", "log removed", "folder replaced"])
-def test_small_operations_in_a_row_notice_every_change_at_once(opened: Keeping, change: str) -> None:
-    path, queue = path_of(opened), settled(opened)
-    if change == "replaced":
-        replace(path)
-    elif change == "moved":
-        path.rename(path.with_name("elsewhere"))
-    elif change == "log removed":
-        path.with_name(path.name + "-wal").unlink()
-    else:
-        copy = path.parent.with_name("copy")
-        shutil.copytree(path.parent, copy)
-        path.parent.rename(path.parent.with_name("old"))
-        copy.rename(path.parent)
-    with pytest.raises(Unreachable, match=r"while (it|the database) was open"):
-        queue.enqueue("work")
-
-
-def freeze(monkeypatch: pytest.MonkeyPatch, folder: Path, changed: float) -> None:
-    """Let a folder show no change, as file systems do that do not record them, or count time in large steps."""
-    status, stat = folder.stat(), os.stat
-    frozen = SimpleNamespace(st_ino=status.st_ino, st_dev=status.st_dev, st_ctime_ns=round(changed * 1e9))
-    monkeypatch.setattr(os, "stat", lambda path, **options: frozen if path == str(folder) else stat(path, **options))
-
-
-@pytest.mark.parametrize("coarse", [True, False], ids=["in seconds", "by a clock ahead"])
-def test_a_change_that_a_recent_one_of_the_folder_could_hide_is_noticed_at_once(
-    opened: Keeping, monkeypatch: pytest.MonkeyPatch, coarse: bool
-) -> None:
-    path, queue = path_of(opened), opened.keeper.queue("mine")
-    freeze(monkeypatch, path.parent, time.time() // 1 - 1 if coarse else time.time() + 60)
-    queue.enqueue("work")
-    path.with_name(path.name + "-wal").unlink()
-    with pytest.raises(Unreachable, match="while the database was open"):
-        queue.enqueue("work")
-
-
-def test_a_folder_without_a_record_of_changes_is_not_trusted_for_long(
-    opened: Keeping, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = path_of(opened)
-    freeze(monkeypatch, path.parent, 1_000_000.0)
-    queue = settled(opened)
-    # Another process moves the clock's mark, so that this one needs no transaction for it.
-    mark = (datetime.now(UTC) + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("UPDATE wane_clock SET latest = ?, host = ?", (mark, mark))
-    path.with_name(path.name + "-wal").unlink()
-    time.sleep(1.1)
-    with pytest.raises(Unreachable, match="while the database was open"):
-        queue.enqueue("work")
 
 
 def test_a_link_that_names_another_file_is_noticed(sqlite_database: SqliteDatabase, tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 A database that is restored by moving another file over it stays open here, without a name. In WAL mode SQLite does not
 notice: reads would return what no other process sees, and what is written would be lost without an error. So inodes are
-compared before every use. Small operations in a row compare the folder alone: a file cannot be replaced or removed
-without changing its folder's time.
+compared before every use.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -24,14 +22,6 @@ open."""
 _MOST_BESIDE = 1_000
 """How many files of a folder are read to suggest one of them."""
 
-_TRUSTED_SECONDS = 1.0
-"""How long a folder that does not change replaces its files: where a file system does not record changes of folders, or
-another file is mounted over one, that is noticed after so long."""
-_SETTLED_SECONDS = 0.02
-_COARSE_SECONDS = 3.0
-"""How old a folder's time must be, so that its next change shows in it: file systems count in steps of up to 10
-milliseconds, or, where no fraction is recorded, of up to two seconds."""
-
 
 class OpenFiles:
     """The inodes of a database's files, as they were when it was opened."""
@@ -41,14 +31,6 @@ class OpenFiles:
         self._path = str(path.absolute())
         self._inodes = {one: _inode(one) for one in (self._path, *map(str, attached))}
         self._beside: frozenset[str] = frozenset()
-        self._folder: str | None = None
-        """The folder of all files, if their names are in no other: elsewhere a link could come to name another file."""
-        if os.name == "posix" and not attached and not os.path.islink(self._path):  # noqa: PTH114 As below.
-            self._folder = os.path.dirname(self._path)  # noqa: PTH120
-        self._settled: tuple[int, ...] | None = None
-        """The folder, as it was before the files were compared last; None: its next change might not show."""
-        self._until = 0.0
-        """How long that holds, by the monotonic clock."""
 
     def opened(self, connection: sqlite3.Connection) -> None:
         """Remember the files next to the database, which exist once it was read."""
@@ -63,20 +45,6 @@ class OpenFiles:
             found = _inode(path)
             if found != inode:
                 raise self._moved(path, found)
-
-    def require_same_often(self) -> None:
-        """Raise like `require_same`; compare the folder alone while it is settled."""
-        now = time.monotonic()
-        if self._folder is None or (now < self._until and self._settled is None):
-            self.require_same()
-            return
-        folder = _folder(self._folder)
-        if now < self._until and folder == self._settled:
-            return
-        settled = folder if folder is not None and _is_settled(folder[-1]) else None
-        self.require_same()
-        self._settled = settled
-        self._until = now + (_SETTLED_SECONDS if settled is None else _TRUSTED_SECONDS)
 
     def _moved(self, path: str, found: tuple[int, ...] | None) -> Unreachable:
         if path in self._beside:
@@ -112,18 +80,3 @@ def _inode(path: str) -> tuple[int, ...] | None:
         return os.stat(path)[1:3]  # noqa: PTH116 A Path takes twice as long.
     except OSError:
         return None
-
-
-def _folder(path: str) -> tuple[int, ...] | None:
-    """Return what identifies a folder with its entries: inode and device, and when an entry changed."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 As above.
-    except OSError:
-        return None
-    return status.st_ino, status.st_dev, status.st_ctime_ns
-
-
-def _is_settled(changed: int) -> bool:
-    """Check whether a change after now would get another time than the folder has."""
-    least = _COARSE_SECONDS if changed % 1_000_000_000 == 0 else _SETTLED_SECONDS
-    return time.time_ns() - changed > least * 1e9

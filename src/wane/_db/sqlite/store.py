@@ -112,10 +112,8 @@ class SqliteStore(Store):
         """
         return self._connection_for(disk=True, writers=True)
 
-    def _connection_for(
-        self, *, disk: bool, writers: bool, repeated: bool = False, often: bool = False
-    ) -> sqlite3.Connection:
-        """Return the connection, configured for what comes: see `Waiting.choose`; `often`: for small operations."""
+    def _connection_for(self, *, disk: bool, writers: bool, repeated: bool = False) -> sqlite3.Connection:
+        """Return the connection, configured for what comes: see `Waiting.choose`."""
         if self.interrupted:
             raise TimedOut("the read was cancelled")
         with self._turn:
@@ -126,7 +124,7 @@ class SqliteStore(Store):
             if self._moved:
                 self._reopen()
             else:
-                self._require_same_files(often=often)
+                self._require_same_files()
             self._waiting.choose(disk=disk, writers=writers, repeated=repeated)
             return self._open
 
@@ -141,12 +139,9 @@ class SqliteStore(Store):
             self._moved = False
             self.is_migrated()
 
-    def _require_same_files(self, *, often: bool = False) -> None:
+    def _require_same_files(self) -> None:
         try:
-            if often:
-                self._files.require_same_often()
-            else:
-                self._files.require_same()
+            self._files.require_same()
         except Unreachable:
             # The other file may not have Wane's own tables.
             self._moved, self._migrated = True, False
@@ -215,7 +210,7 @@ class SqliteStore(Store):
         # moved since it was read: so its time is as good as one that is read under the write lock.
         with self._turn:
             try:
-                connection = self._connection_for(disk=durable, writers=False, often=True)
+                connection = self._connection_for(disk=durable, writers=False)
                 if connection.in_transaction or self._waiting.busy_seconds is None:
                     return None
                 return self._by_mark(connection, work)
