@@ -126,7 +126,7 @@ class RangeEviction:
 
 @dataclass(frozen=True, slots=True)
 class JournaledRange:
-    """A piece of a sweep that one task reads."""
+    """A range of a sweep that one task reads."""
 
     number: int
     bounds: Any
@@ -311,7 +311,7 @@ class Journal:
         """Return a sweep with what its ranges count themselves."""
         if sweep.state is not State.COMMITTED:
             return sweep
-        return self._added(sweep, [piece.eviction for piece in self.ranges(sweep.id)])
+        return self._added(sweep, [one.eviction for one in self.ranges(sweep.id)])
 
     @staticmethod
     def _added(sweep: Journaled, ranges: Sequence[RangeEviction]) -> Journaled:
@@ -340,8 +340,8 @@ class Journal:
 
     def claim(self, sweep: int, number: int, evictor: str) -> JournaledRange:
         """Return a range as it is now, for the named attempt to evict; from here on, no earlier attempt can."""
-        [piece] = self._ranges.change({"sweep_id": sweep, "number": number}, evictor=evictor)
-        return piece
+        [claimed] = self._ranges.change({"sweep_id": sweep, "number": number}, evictor=evictor)
+        return claimed
 
     def transformed(self, tables: Iterable[str]) -> dict[str, dict[int, dict[str, Any]]]:
         """Return what happened to rows of tables on the way, by table and sweep, of sweeps that did not copy them as
@@ -385,7 +385,7 @@ class Journal:
         """Delete what was recorded of some ranges, so that they are copied again."""
         self.write(number, ((position, None) for position in positions))
 
-    def require_claim(self, sweep: int, piece: JournaledRange) -> None:
+    def require_claim(self, sweep: int, claimed: JournaledRange) -> None:
         """Raise ArchiveBusy if another attempt has claimed a range, and let none do so until the transaction has ended.
 
         An attempt that was overtaken may not judge copies any more: a row that it would compare may be another by now,
@@ -394,21 +394,21 @@ class Journal:
         p = self.transaction.parameters()
         mine = " AND ".join(
             f"{name} = {p.bind(name, value)}"
-            for name, value in (("sweep_id", sweep), ("number", piece.number), ("evictor", piece.evictor))
+            for name, value in (("sweep_id", sweep), ("number", claimed.number), ("evictor", claimed.evictor))
         )
         lock = " FOR UPDATE" if self.dialect.locks_rows else ""
         own = self.dialect.own_table("archive_range")
         if not self.transaction.execute(f"SELECT 1 FROM {own} WHERE {mine}{lock}", p.values):
             raise ArchiveBusy(
-                f"another attempt evicts range {piece.number} of sweep {sweep}; this one changed nothing",
+                f"another attempt evicts range {claimed.number} of sweep {sweep}; this one changed nothing",
                 "nothing needs to be done: that attempt finishes the range, or the next run of the archive does",
             )
 
-    def progress(self, sweep: int, piece: JournaledRange, stale: Sequence[tuple[str, str, str]]) -> None:
+    def progress(self, sweep: int, claimed: JournaledRange, stale: Sequence[tuple[str, str, str]]) -> None:
         """Record a batch of evictions, in the transaction that did it: the range is as the batch leaves it."""
-        also = {"manifest": piece.manifest} if "waiting" in piece.manifest else {}
-        here = {"sweep_id": sweep, "number": piece.number}
-        self._ranges.change(here, evicted=piece.evicted, gone=piece.gone, **also)
+        also = {"manifest": claimed.manifest} if "waiting" in claimed.manifest else {}
+        here = {"sweep_id": sweep, "number": claimed.number}
+        self._ranges.change(here, evicted=claimed.evicted, gone=claimed.gone, **also)
         for key, version, reason in stale:
             self._stale.ensure(sweep_id=sweep, key=key, version=version, reason=reason)
 

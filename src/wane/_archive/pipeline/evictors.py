@@ -34,10 +34,10 @@ ROWS_EACH = 100_000
 
 def shares(ranges: Sequence[JournaledRange], most: int) -> list[list[int]]:
     """Divide unfinished ranges among evictors."""
-    left = [piece for piece in ranges if not piece.finished]
-    rows = sum(piece.copies - piece.evicted for piece in left)
+    left = [one for one in ranges if not one.finished]
+    rows = sum(one.copies - one.evicted for one in left)
     number = max(1, min(most, len(left), rows // ROWS_EACH))
-    return [[piece.number for piece in left[first::number]] for first in range(number)]
+    return [[one.number for one in left[first::number]] for first in range(number)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class TaskBatches:
     def __init__(self, job: EvictJob, ranges: Sequence[JournaledRange], listener: Listener) -> None:
         self._job = job
         self._listener = listener
-        self._known = {piece.number: piece.eviction for piece in ranges}
+        self._known = {one.number: one.eviction for one in ranges}
 
     def emit(self, store: Store) -> None:
         """Read the journal, and emit what is new. If it cannot be read, the next call emits it."""
@@ -90,10 +90,10 @@ class TaskBatches:
                 ranges = Journal(transaction).ranges(self._job.sweep.id)
         except StoreError:
             return
-        for piece in ranges:
-            before, after = self._known[piece.number], piece.eviction
+        for one in ranges:
+            before, after = self._known[one.number], one.eviction
             if after.batches > before.batches:
-                self._known[piece.number] = after
+                self._known[one.number] = after
                 self._listener(self._taken(before, after))
 
     def _taken(self, before: RangeEviction, after: RangeEviction) -> BatchTaken:

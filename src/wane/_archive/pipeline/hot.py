@@ -113,10 +113,10 @@ class HotRows:
             assembly=self.rows.assembly(row),
             declares_types=self.rows.dialect.declares_types,
         )
-        pieces, _ = cut(self.store, self.rows, now, range_rows=range_rows, sweep_rows=_ALL_ROWS)
+        ranges, _ = cut(self.store, self.rows, now, range_rows=range_rows, sweep_rows=_ALL_ROWS)
         filtered = self._filtered(filters)
-        found = [bounds(self.rows, piece, self.store, now) for piece in pieces]
-        found.append(open_bounds(self.rows, pieces[-1]["ceiling"] if pieces else None, self.store, now))
+        found = [bounds(self.rows, one, self.store, now) for one in ranges]
+        found.append(open_bounds(self.rows, ranges[-1]["ceiling"] if ranges else None, self.store, now))
         each = [" AND ".join([one, *filtered]) for one in found]
         tasks = [tuple(each)] if in_one_task else [(one,) for one in each]
         return [HotRange(source, part, one) for one in tasks]

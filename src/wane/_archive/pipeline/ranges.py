@@ -1,6 +1,6 @@
-"""Cutting what is due into pieces along (time, key): each small enough for one task, found by walking the rule's index.
+"""Cutting what is due into ranges along (time, key): each small enough for one task, found by walking the rule's index.
 
-No row is read: only the positions where a piece ends. The pieces are frozen in the journal, so that a sweep which is
+No row is read: only the positions where a range ends. The ranges are frozen in the journal, so that a sweep which is
 resumed copies the same ones; which rows they hold is decided when they are read.
 """
 
@@ -14,7 +14,7 @@ from wane._archive.rows.sql import ArchiveRows
 from wane._db import Store
 
 _SECONDS = 600.0
-"""The longest that finding one piece may take."""
+"""The longest that finding one range may take."""
 
 
 def cut(
@@ -26,8 +26,8 @@ def cut(
     sweep_rows: int,
     proceeding: Callable[[], bool] = lambda: True,
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return the pieces of what is due, at most `sweep_rows` rows in all, and whether more is due behind them."""
-    pieces: list[dict[str, Any]] = []
+    """Return the ranges of what is due, at most `sweep_rows` rows in all, and whether more is due behind them."""
+    ranges: list[dict[str, Any]] = []
     floor: Sequence[object] | None = None
     rows = 0
     while rows < sweep_rows and proceeding():
@@ -38,18 +38,18 @@ def cut(
         if not found:
             break
         count, *ceiling = found[0]
-        pieces.append({"floor": None if floor is None else _plain(floor), "ceiling": _plain(ceiling), "rows": count})
+        ranges.append({"floor": None if floor is None else _plain(floor), "ceiling": _plain(ceiling), "rows": count})
         floor = ceiling
         rows += count
         if count < limit:
-            return pieces, False
-    return pieces, bool(pieces) and bool(store.read(archive.ceiling(now, 1, floor), _SECONDS))
+            return ranges, False
+    return ranges, bool(ranges) and bool(store.read(archive.ceiling(now, 1, floor), _SECONDS))
 
 
-def bounds(archive: ArchiveRows, piece: dict[str, Any], store: Store, now: datetime) -> str:
-    """Write the condition that a row lies in a piece of what is due, with its values as literals."""
-    floor = piece["floor"]
-    return store.literal(archive.bounds(None if floor is None else _values(floor), _values(piece["ceiling"]), now))
+def bounds(archive: ArchiveRows, found: dict[str, Any], store: Store, now: datetime) -> str:
+    """Write the condition that a row lies in a range of what is due, with its values as literals."""
+    floor = found["floor"]
+    return store.literal(archive.bounds(None if floor is None else _values(floor), _values(found["ceiling"]), now))
 
 
 def open_bounds(archive: ArchiveRows, floor: Sequence[Any] | None, store: Store, now: datetime) -> str:

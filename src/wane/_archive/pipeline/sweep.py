@@ -141,7 +141,7 @@ class TableSweep:
         for cold in self.cold:
             cold.require_writable()
         settings = self.contract.spark
-        pieces, more = cut(
+        ranges, more = cut(
             self.store,
             self.rows,
             now,
@@ -149,10 +149,10 @@ class TableSweep:
             sweep_rows=settings.sweep_rows,
             proceeding=lambda: not self.context.stop.is_set(),
         )
-        if not pieces:
+        if not ranges:
             self.record_nothing(now)
             return False
-        rows = len(pieces) * settings.range_rows
+        rows = len(ranges) * settings.range_rows
         if self.rows.is_projected:
             with long_work(rows):
                 self._compute_types()
@@ -160,13 +160,13 @@ class TableSweep:
         for cold, part in zip(self.cold, self.rows.parts, strict=True):
             texts = self.contract.archive_statistics(cold.name)
             cold.ensure(part.shape, follows=bool(part.path), texts=texts)
-        sweep = self._plan(now, pieces)
+        sweep = self._plan(now, ranges)
         self._emit(sweep, began)
         with long_work(rows):
             self._advance(sweep)
         return more
 
-    def _plan(self, now: datetime, pieces: Sequence[dict[str, Any]]) -> Journaled:
+    def _plan(self, now: datetime, ranges: Sequence[dict[str, Any]]) -> Journaled:
         """Enter a sweep of some ranges in the journal, and report columns that changed since the one before."""
         last = max(cold.last_sweep(self._writer) for cold in self.cold)
         with self.store.transaction() as transaction:
@@ -183,7 +183,7 @@ class TableSweep:
                 columns=self._shapes,
                 layout=self.rows.layout(transaction),
                 parts=self._names,
-                ranges=pieces,
+                ranges=ranges,
                 transform=self._transform,
                 changes=[change.written() for change in changes],
             )
@@ -330,10 +330,10 @@ class TableSweep:
     def _lost(self, sweep: Journaled) -> list[int]:
         """Return ranges that were copied, and of whose files some are missing."""
         return [
-            piece.number
-            for piece in self._ranges(sweep)
-            if piece.manifest is not None
-            and not all(cold_path(file.path).is_file() for file in self._files([piece.manifest]))
+            one.number
+            for one in self._ranges(sweep)
+            if one.manifest is not None
+            and not all(cold_path(file.path).is_file() for file in self._files([one.manifest]))
         ]
 
     def _abandon(self, sweep: Journaled) -> Journaled:
@@ -427,7 +427,7 @@ class TableSweep:
             return Journal(transaction).ranges(sweep.id)
 
     def _manifests(self, sweep: Journaled) -> list[Any]:
-        return [piece.manifest for piece in self._ranges(sweep)]
+        return [one.manifest for one in self._ranges(sweep)]
 
     def _files(self, manifests: Sequence[Any]) -> list[FileJob]:
         return files_of([cold.folder for cold in self.cold], manifests)
@@ -435,7 +435,7 @@ class TableSweep:
     # The steps
 
     def _write(self, sweep: Journaled) -> Journaled:
-        missing = [piece for piece in self._ranges(sweep) if piece.manifest is None]
+        missing = [one for one in self._ranges(sweep) if one.manifest is None]
         if missing:
             self._copy(sweep, missing)
         archived: Counter[str] = Counter()
@@ -444,7 +444,7 @@ class TableSweep:
                 archived[part.name] += sum(file["rows"] for file in written["files"])
         return self._move(sweep, State.WRITTEN, archived=dict(archived))
 
-    def _copy(self, sweep: Journaled, pieces: Sequence[JournaledRange]) -> None:
+    def _copy(self, sweep: Journaled, missing: Sequence[JournaledRange]) -> None:
         """Copy ranges, and record each as soon as it is copied: a run that resumes the sweep copies only the others."""
         literal = self.store.literal
         executor = self.context.executor
@@ -468,7 +468,7 @@ class TableSweep:
             )
             for part, cold in zip(self.rows.parts, self.cold, strict=True)
         ]
-        ranges = [(piece.number, bounds(self.rows, piece.bounds, self.store, sweep.decided_at)) for piece in pieces]
+        ranges = [(one.number, bounds(self.rows, one.bounds, self.store, sweep.decided_at)) for one in missing]
         with (
             exported_snapshot(self.store) as snapshot,
             task_source(replace(source_of(self.store), snapshot=snapshot), self.contract.spark) as source,
@@ -565,7 +565,7 @@ class TableSweep:
 
     def _evicted(self, sweep: Journaled) -> tuple[dict[str, int], int]:
         """Return how many rows have left with a sweep, by table, and in how many batches."""
-        ranges = [piece.eviction for piece in self._ranges(sweep)]
+        ranges = [one.eviction for one in self._ranges(sweep)]
         counts: dict[str, int] = {}
         for one in ranges:
             counts = add_counts(counts, one.evicted)
@@ -573,7 +573,7 @@ class TableSweep:
 
     def _evict_ranges(self, sweep: Journaled) -> None:
         ranges = self._ranges(sweep)
-        require_active(self.cold, [piece.manifest for piece in ranges if not piece.finished])
+        require_active(self.cold, [one.manifest for one in ranges if not one.finished])
         job = EvictJob(
             self.table,
             self.rows,

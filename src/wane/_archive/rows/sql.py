@@ -1,7 +1,7 @@
 """Statements that copy rows to the archive, prove the copies, and find the rows again to delete them.
 
 What is due is decided by `Rows.due` here as everywhere; these statements only specify which columns are read of it, and
-in which piece. A copy of a row is made of parts: the row itself, and one part for every table whose rows leave with it.
+in which range. A copy of a row is made of parts: the row itself, and one part for every table whose rows leave with it.
 """
 
 from __future__ import annotations
