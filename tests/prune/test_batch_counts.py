@@ -111,7 +111,10 @@ def test_every_store_makes_the_same_batches_for_every_kind(
         made = [sum(event.counts.values()) for event in events if isinstance(event, BatchTaken)]
         # Only a scope without rows proves that no scope has any.
         ending = [0] if kind == "cap per scope" and due % 10 else []
-        assert (swept.message, made, swept.batches) == ("", [*expected(due, levels), *ending], len(made))
+        batches = [*expected(due, levels), *ending]
+        if kind == "cap":
+            batches.remove(0)  # A batch that ends at the edge is known to be the last one.
+        assert (swept.message, made, swept.batches) == ("", batches, len(made))
         [entry] = keeper.audit(table="item")
         assert (entry.rows, entry.batches) == (due * levels, len(made))
 

@@ -338,12 +338,10 @@ def test_a_single_sweep_finds_the_edge_of_a_cap_once(
 
 
 @pytest.mark.parametrize("per", [(), ("tenant",)], ids=["table", "scope"])
-def test_a_batch_that_ends_at_the_edge_of_a_cap_is_the_last_one(
-    postgres_database: PostgresDatabase, per: tuple[str, ...]
-) -> None:
+def test_a_batch_that_ends_at_the_edge_of_a_cap_is_the_last_one(database: Database, per: tuple[str, ...]) -> None:
     """Twelve rows are three full batches. Only the walk over scopes needs another one to find that none is left."""
-    scoped(postgres_database, "a", rows=17)
-    with keeping(postgres_database, capped(5, *per)) as opened:
+    scoped(database, "a", rows=17)
+    with keeping(database, capped(5, *per)) as opened:
         opened.keeper.enable()
         [swept] = opened.keeper.sweep(pace=SMALL).rules
         assert (swept.outcome, swept.rows, swept.batches) == ("done", 12, 3 + bool(per))

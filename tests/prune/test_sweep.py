@@ -68,7 +68,8 @@ def following() -> Table:
         (following(), 20, [10, 10, 0]),
         (table("job", rule(then=Mark("cleaned"))), 25, [10, 10, 5]),
         (table("job", rule("cap", Cap(AT, 4), when=["done"])), 29, [10, 10, 5]),
-        (table("job", rule("cap", Cap(AT, 4), when=["done"])), 24, [10, 10, 0]),
+        # A batch that ends at the edge is known to be the last one.
+        (table("job", rule("cap", Cap(AT, 4), when=["done"])), 24, [10, 10]),
     ],
     ids=lambda one: (
         f"{one.rules[0].name} {len(one.rules[0].guards)} {len(one.rules[0].followers)}"

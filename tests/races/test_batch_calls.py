@@ -619,6 +619,31 @@ def test_rows_leave_in_calls_along_an_index_on_only_the_time(
 
 
 @pytest.mark.own_session
+@pytest.mark.parametrize("others", [1, 5])
+def test_texts_that_are_no_timestamps_stay_and_count_only_where_a_batch_ends(
+    postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls, others: int
+) -> None:
+    contract = JOBS.replace('{ column = "done_at", unit = "ms" }', '{ column = "done_iso", unit = "iso" }')
+    create(postgres_database)
+    postgres_database.script(
+        "DROP TABLE notes; ALTER TABLE jobs ADD done_iso text;"
+        'CREATE INDEX jobs_iso ON jobs (status, done_iso COLLATE "C", id)'
+    )
+    fill(postgres_database, 24)
+    postgres_database.execute(
+        "UPDATE jobs SET done_iso = CASE WHEN id % 12 < ? THEN format('2020-01-%sT99', lpad(id::text, 2, '0'))"
+        " ELSE format('2020-01-%sT00:00:00Z', lpad(id::text, 2, '0')) END",
+        (others,),
+    )
+    due = 24 - 2 * others
+    with enabled_keeper(postgres_database, tmp_path, contract) as keeper:
+        swept = small(keeper, lambda: None).sweep().rules[0]
+        assert (swept.outcome, swept.rows, audited(keeper)) == (Outcome.DONE, due, due)
+        assert ids(postgres_database) == [n for n in range(1, 25) if n % 12 < others]
+        assert calls
+
+
+@pytest.mark.own_session
 def test_without_a_key_there_are_no_calls(postgres_database: PostgresDatabase, tmp_path: Path, calls: Calls) -> None:
     with world(postgres_database, tmp_path, GUARDED, "") as keeper:
         assert small(keeper, lambda: None).sweep().rules[0].counts == {"jobs": 12}

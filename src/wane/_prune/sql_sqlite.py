@@ -94,7 +94,9 @@ class SqliteRowTaker(RowTaker):
         if taken > batch.limit:
             raise Locked(f"{selection.name}: a hold ended while rows were taken; nothing was changed", "try again")
         known = None if edge is None else self._behind(edge, end or floor)
-        return Taken({str(selection.name): taken}, end, done=end is None, edge=known)
+        # Where texts sort differently from the times they mean, rows behind the edge may be before it in an index.
+        done = end is None or (rule.ends_at_edge and end == beyond)
+        return Taken({str(selection.name): taken}, end, done=done, edge=known)
 
     def _take_with_followers(self, batch: Batch, ranges: RangeStatements) -> Taken:
         """Take ranges of rows with everything that follows them, until the batch is full.

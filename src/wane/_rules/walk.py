@@ -77,7 +77,7 @@ class Walk:
     ) -> str:
         """Write the query for the oldest due rows (key_0, key_1, …, row_time), oldest first.
 
-        `row_only` and `edge`: see `Rows.due`.
+        `edge`: see `Rows.due`; `row_only` leaves out what `row_only` and `unread` do there.
 
         Each state is walked along its own index range, then the walks are merged.
         """
@@ -128,7 +128,7 @@ class Walk:
         columns, parts = self.rows.position_columns(self.selection)[:1], []
         for one, states in self.each():
             time = self.rows.position(one, "t")[:1]
-            where = self.rows.due(p, one, now, states, floored=True, row_only=True)
+            where = self.rows.due(p, one, now, states, floored=True, row_only=True, unread=True)
             where += [self.rows.compare(columns, time, sign, [value]) for sign, value in bounds]
             parts.append(
                 f"SELECT {time[0]} AS row_time\nFROM {self.rows.dialect.table(self.selection.table)} AS t\n"
@@ -150,7 +150,8 @@ class Walk:
         for one, states in self.each():
             position = rows.position(one, "t")
             outputs = keys if one.own_time is None else [*keys, f"{position[0]} AS row_time"]
-            where = rows.due(p, one, now, states, floored=floor is not None, row_only=row_only, edge=edge)
+            floored = floor is not None
+            where = rows.due(p, one, now, states, floored=floored, row_only=row_only, unread=row_only, edge=edge)
             where += self.behind(p, floor, one)
             walks.append(
                 f"SELECT {', '.join(outputs)}\nFROM {rows.dialect.table(selection.table)} AS t\n"
