@@ -98,6 +98,9 @@ def test_sockets_are_in_a_folder_of_this_user(monkeypatch: pytest.MonkeyPatch) -
     """They ask for no password. In a folder whose path is too long for them there are none, and Spark uses TCP."""
     folder = Path(spark_session._local_only()["spark.python.unix.domain.socket.dir"])
     assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(spark_session, "_folders", [str(folder.parent / "removed")])
+    folder = Path(spark_session._local_only()["spark.python.unix.domain.socket.dir"])
+    assert folder.stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr(spark_session, "_socket_folder", lambda: "/" + "x" * 60)
     assert not [name for name in spark_session._local_only() if "socket" in name]
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache
+from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
@@ -64,6 +64,7 @@ _LONG_ROWS = 2_000_000
 """Work on as many rows takes so much longer than a start that Java compiles thoroughly: from here on, reading, sorting
 and writing rows of ten columns takes no more processor time than with `_RUNS_ONCE`, and less of the clock's."""
 _MOST_LINES = 8
+_folders: list[str] = []
 _output: list[IO[bytes]] = []
 """The output of the Java process, which is shown only if it fails."""
 
@@ -283,12 +284,20 @@ def _sockets() -> dict[str, str]:
     return {f"{_SOCKETS}.enabled": "true", f"{_SOCKETS}.dir": folder} if len(folder) <= _LONGEST_FOLDER else {}
 
 
-@cache
 def _socket_folder() -> str:
-    """Make the folder of this process's sockets, which is removed when the process ends."""
-    folder = tempfile.mkdtemp(prefix="wane-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    """Return the folder of this process's sockets, which is removed when the process ends; a new one if a program that
+    removes what is old has removed it."""
+    if not _folders or not _is_own(_folders[-1]):
+        folder = tempfile.mkdtemp(prefix="wane-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _folders.append(folder)
+    return _folders[-1]
+
+
+def _is_own(folder: str) -> bool:
+    with suppress(OSError):
+        return Path(folder).stat().st_uid == os.getuid()
+    return False
 
 
 @contextmanager
