@@ -409,8 +409,9 @@ class Compiler:
         )
 
     def _full_batch_end(self, *, edged: bool = False) -> Statement:
-        """Find the position of the last of the `limit` oldest rows that are due but for what retains them, or for a time
-        that is none.
+        """Find the position of the last of the `limit` oldest rows that are due but for what retains them.
+
+        Whether their times are timestamps is not read either.
 
         With `edged`, of those that are due, before the known edge of a cap.
         """
