@@ -44,6 +44,7 @@ STEPS = {
     "evict_share": "evict task",
     "_task": "thin",
     "_digest": "compare",
+    "_read": "compare",
 }
 """The step that a task of this name belongs to."""
 

@@ -339,13 +339,22 @@ def test_a_single_sweep_finds_the_edge_of_a_cap_once(
 
 @pytest.mark.parametrize("per", [(), ("tenant",)], ids=["table", "scope"])
 def test_a_batch_that_ends_at_the_edge_of_a_cap_is_the_last_one(database: Database, per: tuple[str, ...]) -> None:
-    """Twelve rows are three full batches. Only the walk over scopes needs another one to find that none is left."""
-    scoped(database, "a", rows=17)
+    """Twelve rows are three full batches. Only the walk over scopes needs another one to find that none is left.
+
+    So does PostgreSQL where a transaction of any of its databases ended meanwhile, so not in every one of ten sweeps.
+    """
+    jobs(database)
+    batches = []
     with keeping(database, capped(5, *per)) as opened:
         opened.keeper.enable()
-        [swept] = opened.keeper.sweep(pace=SMALL).rules
-        assert (swept.outcome, swept.rows, swept.batches) == ("done", 12, 3 + bool(per))
-        assert opened.ids() == [0, 1, 2, 3, 4]
+        for _ in range(10):
+            database.execute("DELETE FROM job")
+            insert(database, "job", "id, state, at_ms, tenant", *[(n, "x", ago(n), "a") for n in range(17)])
+            [swept] = opened.keeper.sweep(pace=SMALL).rules
+            assert (swept.outcome, swept.rows) == ("done", 12)
+            assert opened.ids() == [0, 1, 2, 3, 4]
+            batches.append(swept.batches)
+    assert min(batches) == 3 + bool(per)
 
 
 def test_planning_a_batch_beyond_a_cap_reads_nothing_that_earlier_ones_took(
