@@ -369,7 +369,7 @@ def test_evictors_share_a_duty_beside_others_and_work_as_one_does_where_there_ar
     pause = Batches.pause
 
     def measured(self: Batches) -> None:
-        self.seconds, self.stop = 0.1, Pauses()
+        self.seconds, self.stop = 0.02, Pauses()
         pause(self)
         paused.extend(self.stop.seconds)
 
@@ -380,7 +380,7 @@ def test_evictors_share_a_duty_beside_others_and_work_as_one_does_where_there_ar
         assert (done.outcome, done.evicted) == (Outcome.DONE, {"event": ROWS}), done.message
         assert (cold.hot(), cold.cold()) == ([], ALL)
     usual = sorted(paused)[len(paused) // 2]
-    assert usual == pytest.approx(0.1 * (1 / (0.1 / 3) - 1) if others else 0.1 * (1 / 0.9 - 1), rel=0.01)
+    assert usual == pytest.approx(0.02 * (1 / (0.02 / 3) - 1) if others else 0.02 * (1 / 0.9 - 1), rel=0.01)
 
 
 @pytest.mark.parametrize("evictors", [1, 2, 4, 8])

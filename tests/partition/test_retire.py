@@ -723,7 +723,9 @@ def test_what_covers_the_range_of_a_follower_s_month_stays_attached_when_its_ret
     with keeping(postgres_database, tmp_path, RULES) as keeper:
         aged(postgres_database, keeper)
         # Only rows of its own month are in the followers' second month.
-        postgres_database.execute(f"DELETE FROM event_read WHERE reader = 'late' AND event_id IN (SELECT id FROM {PAST})")
+        postgres_database.execute(
+            f"DELETE FROM event_read WHERE reader = 'late' AND event_id IN (SELECT id FROM {PAST})"
+        )
         before = rows(postgres_database)
         postgres_database.execute(f"UPDATE {PAST} SET status = 'open' WHERE id = (SELECT min(id) FROM {PAST})")
         done = keeper.partition.retire("event", pace=ONE_BY_ONE, stop=AfterOneBatch())

@@ -116,7 +116,7 @@ class SweepSettings(Section):
     )
     duty: Share = setting(
         0.1,
-        "The share of time spent working while others use the database; the rest is pauses. Nine times that while no one else does; on SQLite eight times, and a fortieth of it while others write.",
+        "The share of the time that sweeps work is made of it: a fifth of it while others use PostgreSQL, a fortieth while others write to a SQLite file, and nine times it (SQLite: eight) while no one else does; the rest is pauses. At 1 there are none.",
     )
     fuse: Share = setting(0.9, "The largest share of a table that an unattended sweep of one rule may take.")
     first_fuse: Share = setting(
@@ -426,7 +426,8 @@ class SparkSettings(Section):
         2_000_000, "The number of the table's rows that one sweep moves; the rest moves with the next one."
     )
     evictors: Annotated[int, Field(ge=1, le=8, strict=True)] = setting(
-        2, "PostgreSQL: the most tasks in which a sweep evicts at a time; beside other users they share the `duty`."
+        2,
+        "PostgreSQL: the most tasks in which a sweep evicts at a time; beside other users they share the time that `duty` allows.",
     )
     lease_seconds: Annotated[int, Field(ge=5, le=86_400, strict=True)] = setting(
         60, "How long a dead writer blocks others from the same table's archive."

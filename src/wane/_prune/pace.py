@@ -1,9 +1,9 @@
 """The pace of a sweep: batches as large as fit a target time, and a pause after each, to protect the application.
 
 While no other process uses the database there is none to protect, and pauses are short: long enough to notice others.
-Pauses shrink over half a second without other activity, and grow at the first transaction of another process. Where one
-connection writes at a time, they are forty times as long beside other writers; where several do, batches are a fifth as
-long beside them.
+Pauses shrink over half a second without other activity, and grow at the first transaction of another process. Beside
+others a sweep works a fifth of its duty, in batches a fifth as long; where one connection writes at a time, a fortieth
+of it beside other writers.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ _BESIDE_WRITERS = 40
 """How many times less a sweep works beside others where one connection writes at a time: a batch makes the
 application's next write wait, and most of the slowest hundredth of its writes are already those that move the
 write-ahead log into the database. So there is one batch for some hundred writes, not one for ten."""
-_SMALLER_BESIDE_OTHERS = 5
-"""How many times shorter batches are beside others where several connections write at a time. What meets a batch does
-not wait for it, but shares processors with it: by a short one it is delayed less than such statements differ anyway."""
+_BESIDE_OTHERS = 5
+"""How many times less a sweep works beside others where several connections write at a time, and how many times shorter
+its batches are. What meets a batch does not wait for it, but shares processors and the write-ahead log with it: so few
+statements meet a batch, and one that does is delayed by no more than such statements differ anyway."""
 _LEAST_RATIO = 0.5
 """A sweep that deviates further from the others, by half or twice, was an exception."""
 
 
 @frozen
 class Pace:
-    """The settings. A duty of 0.1 means: working for a tenth of the time, while others use the database."""
+    """The settings. What share of the time a duty allows depends on who else uses the database: see `after_quiet`."""
 
     target_seconds: float = 0.005
     duty: float = 0.1
@@ -54,7 +55,7 @@ class Pace:
     """How many times as large as a batch the next one may be."""
     most_pause_seconds: float = 2.0
     connections: int = 1
-    """How many connections work at this pace at a time; beside others, each has its part of the duty."""
+    """How many connections work at this pace at a time; beside others, each has its part of the time."""
 
     @classmethod
     def of(cls, settings: SweepSettings) -> Pace:
@@ -87,9 +88,9 @@ class Pace:
         there is none to protect, each of several connections works as one does.
         """
         share = min(seconds / _QUIET_SECONDS, 1.0)
-        beside = self.duty / self.connections / (_BESIDE_WRITERS if one_writer else 1)
+        beside = self.duty / self.connections / (_BESIDE_WRITERS if one_writer else _BESIDE_OTHERS)
         idle = self.duty * (_NO_OTHER_WRITERS if one_writer else _NO_OTHER_USERS)
-        shortest = self.target_seconds / (1 if one_writer else _SMALLER_BESIDE_OTHERS)
+        shortest = self.target_seconds / (1 if one_writer else _BESIDE_OTHERS)
         return replace(
             self,
             duty=min(beside + (idle - beside) * share, 1.0),
