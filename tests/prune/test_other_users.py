@@ -46,7 +46,11 @@ class Counters:
 
     def __post_init__(self) -> None:
         counters = SimpleNamespace(
-            read=self.read, own=Activity(1, 2), quiet_seconds=lambda: self.quiet, finish_writing=lambda: None
+            read=self.read,
+            own=Activity(1, 2),
+            reading=Activity(0, 1),
+            quiet_seconds=lambda: self.quiet,
+            finish_writing=lambda: None,
         )
         self.others = OtherUsers(counters, lambda: self.seconds)  # type: ignore[arg-type]
         self.others.begin()
@@ -127,19 +131,23 @@ def test_beside_others_batches_are_a_fifth_as_long_where_several_connections_wri
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside others"])
 def test_the_size_of_batches_follows_whether_others_use_the_database(database: Database, beside: bool) -> None:
     """Every row takes ten microseconds; others come, or go, after the first two hundred batches."""
-    counters = Counters(quiet=30.0)
+    counters, sizes = Counters(quiet=30.0), list[int]()
+
+    def work(seconds: float) -> None:
+        counters.seconds += seconds
+        counters.changes += beside is (len(sizes) < 200)
 
     class Stop(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
-            counters.seconds += timeout or 0.0
+            work(timeout or 0.0)
             return False
 
     with open_store(resolve_url(database.url)) as store:
         pacing = Pacing(store, Pace(), Stop(), table="one", others=counters.others)
-        sizes = []
-        for number in range(1_000):
-            counters.changes += 2 if beside is (number < 200) else 1  # The batch, and what others change.
+        while len(sizes) < 1_000:
             pacing.worked = pacing.seconds = pacing.size / 100_000
+            counters.changes += 1  # The batch.
+            work(pacing.seconds)
             pacing.resize(pacing.size)
             pacing.pause()
             sizes.append(pacing.size)
@@ -188,6 +196,32 @@ def test_a_sweep_of_sqlite_pauses_while_another_writes(
             sqlite_database.execute("INSERT INTO one VALUES (1)")
         batches.pause()
     assert least <= clock[0] <= most
+
+
+@pytest.mark.parametrize(
+    ("use", "connections", "seconds"),
+    [("always", 1, 0.49), ("once", 1, 0.0826), ("never", 1, 0.0011), ("once", 2, 0.99)],
+)
+def test_a_pause_beside_others_on_postgresql_ends_when_they_have_been_quiet(
+    postgres_database: PostgresDatabase, use: str, connections: int, seconds: float
+) -> None:
+    """What a batch of 10 ms is followed by; several connections would count each other's probes as use by others."""
+    counters = Counters(quiet=30.0)
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            counters.seconds += timeout or 0.0
+            counters.transactions += 1  # The probe.
+            counters.changes += use == "always"
+            return False
+
+    with open_store(resolve_url(postgres_database.url)) as store:
+        pacing = Pacing(store, Pace(connections=connections), Stop(), table="one", others=counters.others)
+        pacing.seconds = 0.01
+        counters.changes += 1 if use == "never" else 2  # The batch, and what others change.
+        counters.transactions += 2
+        pacing.pause()
+    assert counters.seconds == pytest.approx(seconds, rel=0.02)
 
 
 @pytest.mark.parametrize(

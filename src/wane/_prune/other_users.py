@@ -36,14 +36,14 @@ class OtherUsers:
         same = before is not None and before.changes == self._last.changes
         self._seen = self.clock() - max(self.counters.quiet_seconds(), quiet if same else 0.0)
 
-    def quiet_seconds(self) -> float:
-        """Return for how long no other user has used the database; called once after each batch."""
+    def quiet_seconds(self, *, after_batch: bool = True) -> float:
+        """Return for how long no other user has used the database; called once after each batch, or between two."""
         now, found, last = self.clock(), self.counters.read(), self._last
         self._last = found
         if found is None or last is None:
             self._seen = now
             return 0.0
-        own = self.counters.own
+        own = self.counters.own if after_batch else self.counters.reading
         self._window.append((now, found.transactions - last.transactions - own.transactions))
         while self._window[0][0] < now - _WINDOW_SECONDS:
             self._window.popleft()

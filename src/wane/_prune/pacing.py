@@ -27,7 +27,7 @@ _MOST_TRIES = 40
 """How often a batch is tried before its work fails."""
 RETRY_SECONDS = 0.25
 _PROBED_SECONDS = 0.05
-"""How often a pause checks whether other writers are still there."""
+"""How often a pause checks whether others are still there."""
 
 
 class Closed(Exception):
@@ -164,18 +164,19 @@ class Pacing:
     def pause(self) -> None:
         """Leave the database to the application for a while, as the pace requires.
 
-        A long pause beside another writer ends as soon as that writer has been quiet for long enough. Meanwhile, others
-        are spared what follows their own work too.
+        A long pause beside others ends as soon as they have been quiet for long enough, unless several connections work
+        at this pace, which cannot tell each other's probes from use by others. Meanwhile, others are spared what
+        follows their own work too.
         """
         if not self.pace.pauses:
             return
         waited = 0.0
         while True:
             self.others.spare()
-            quiet = self.others.quiet_seconds()
+            quiet = self.others.quiet_seconds(after_batch=not waited)
             self._pace_now = self.pace.after_quiet(quiet, one_writer=self.store.one_writer)
             left = self._pace_now.pause_seconds(self.seconds) - waited
-            probes = self.store.one_writer and left > _PROBED_SECONDS
+            probes = self.pace.connections == 1 and left > _PROBED_SECONDS
             step = _PROBED_SECONDS if probes else max(left, 0.0)
             if self.stop.wait(step) or not probes:
                 return

@@ -64,6 +64,8 @@ class ActivityCounters(ABC):
 
     own: Activity
     """By how much one transaction that changes something, and one reading, let them grow."""
+    reading: Activity
+    """By how much one reading does."""
 
     @abstractmethod
     def read(self) -> Activity | None:
@@ -81,7 +83,7 @@ class ActivityCounters(ABC):
 class SqliteActivity(ActivityCounters):
     """Commits of other connections, and the times of the files."""
 
-    own = Activity(0, 0)
+    own = reading = Activity(0, 0)
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -116,6 +118,7 @@ class PostgresActivity(ActivityCounters):
         self._text = _ACTIVITY.format(team=_ONE_SESSION if batches is None else _TEAM.format(batches=batches))
         self._batch = Activity(changes=1, transactions=2)
         self.own = self._batch if batches is None else Activity(0, 0)
+        self.reading = Activity(changes=0, transactions=1)
 
     def read(self) -> Activity | None:
         # Without settings, whose names and values it does not use: it is read after every batch.
