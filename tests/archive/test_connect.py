@@ -83,7 +83,7 @@ def test_everything_runs_over_spark_connect(database: Database, tmp_path: Path, 
     assert [proof["problems"] for proof in proofs] == [[]] * 4
     assert (cold["rows"], cold["rows_exactness"]) == (120, "exact")
     assert found == list(range(2, 121, 2))
-    assert "not allowed in a condition" in refused
+    assert "not allowed in an archive condition" in refused
     assert (2, 2) in [tuple(one) for one in progress], "two ranges"
     returned = list(range(83, 121, 6))
     assert back["restored"]["event"] == len(returned)
