@@ -89,7 +89,8 @@ class Launcher:
         return self._last()
 
     def kill(self, child: int) -> None:
-        os.kill(child, signal.SIGKILL)
+        """Kill a process with the tasks that it started, as a machine does that fails."""
+        os.killpg(child, signal.SIGKILL)
 
     def _last(self) -> str:
         return (self._log.read_text().splitlines() or [""])[-1]
@@ -102,13 +103,6 @@ class Launcher:
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
-
-
-class GroupLauncher(Launcher):
-    """Kills processes with the tasks that they started, as a machine does that fails."""
-
-    def kill(self, child: int) -> None:
-        os.killpg(child, signal.SIGKILL)
 
 
 class Application:
@@ -297,7 +291,7 @@ ONE_BY_ONE = [
 def kill_by_range(database: Database, folder: Path, kind: str, every: list[str]) -> None:
     made = KINDS[kind]
     contract = (CONTRACT if made.follows else PLAIN).replace("range_rows = 60", "range_rows = 10")
-    launcher = GroupLauncher(begin(database, folder, contract, made), folder / "steps")
+    launcher = Launcher(begin(database, folder, contract, made), folder / "steps")
     books = Books(Application(database, made), folder / "cold")
     kill_while_it_works(launcher, books, every, "archive_sweep")
 

@@ -123,10 +123,10 @@ class _Job(ABC):
 
     def answers(self, progress: Progress) -> Iterator[str]:
         given: set[int] = set()
+        done = 0
         job = threading.Thread(target=self._work, name="wane-spark", daemon=True)
         job.start()
         try:
-            done = 0
             while job.is_alive():
                 job.join(_POLL_SECONDS)
                 done = max(done, self._done())
@@ -141,6 +141,8 @@ class _Job(ABC):
             self._close()
         yield from _new([*early, *self._all], given)
         if self._problem is None:
+            if done < self._count:  # Spark's last report came before the last task's end.
+                progress(self._count, self._count)
             return
         answer = raised(str(self._problem))
         if answer is None:
