@@ -136,7 +136,7 @@ def main(contract: str, log: str, hook: Callable[[Steps], None] = hook, work: Ca
         hook(steps)
         work(Path(contract), forever=steps.target != "finish")
 
-    serve(log, run, own_group=True)
+    serve(log, run)
 
 
 if __name__ == "__main__":

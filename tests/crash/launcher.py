@@ -138,7 +138,7 @@ def sweep(url: str, contract: Path, steps: Steps, generator: random.Random) -> N
             sweeper.sweep([name])
 
 
-def serve(log: str, work: Callable[[Steps, random.Random], None], *, own_group: bool = False) -> None:
+def serve(log: str, work: Callable[[Steps, random.Random], None]) -> None:
     """Fork a process for every line of the input, a seed and a step or "-", and print its number and how it ended.
 
     In a group of its own, so that it can be killed with its tasks.
@@ -147,8 +147,7 @@ def serve(log: str, work: Callable[[Steps, random.Random], None], *, own_group: 
         seed, _, target = line.strip().partition(" ")
         child = os.fork()
         if child == 0:
-            if own_group:
-                os.setpgid(0, 0)
+            os.setpgid(0, 0)
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             generator = random.Random(int(seed))
             code = 1

@@ -87,7 +87,7 @@ def main(contract: str, log: str) -> None:
         hook(steps)
         restore_and_archive(Path(contract), generator, forever=steps.target != "finish")
 
-    serve(log, run, own_group=True)
+    serve(log, run)
 
 
 if __name__ == "__main__":

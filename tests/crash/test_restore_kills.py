@@ -14,7 +14,7 @@ from crash.test_archive_kills import (
     PATIENCE_SECONDS,
     Application,
     Books,
-    GroupLauncher,
+    Launcher,
     begin,
     kill_while_it_works,
 )
@@ -29,7 +29,7 @@ DIRECTED = [
 """Every step; the ordinary tests kill at a quarter of them on each store."""
 
 
-class RestoreLauncher(GroupLauncher):
+class RestoreLauncher(Launcher):
     """Starts processes that restore and archive by turns, and kills them with their tasks."""
 
     script = "restore_launcher.py"
