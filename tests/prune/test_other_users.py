@@ -19,6 +19,8 @@ from covering import numbers
 from races.racing import JOBS, Background, await_true, create, enabled_keeper, fill, sweeper
 from servers import Database, PostgresDatabase, SqliteDatabase
 from wane._db import open_store
+from wane._db.postgres.plpgsql import session_function
+from wane._db.postgres.store import PostgresStore
 from wane._db.sqlite.log import pages_in_log
 from wane._db.sqlite.store import SqliteStore
 from wane._db.url import resolve_url
@@ -329,6 +331,22 @@ def test_a_store_counts_what_others_commit_and_its_own_batches(database: Databas
         assert before is not None
         assert after is not None
         assert after.changes > before.changes
+
+
+def test_functions_that_a_session_creates_are_no_use_by_others(postgres_database: PostgresDatabase) -> None:
+    steps = []
+    with open_store(resolve_url(postgres_database.url)) as store:
+        assert isinstance(store, PostgresStore)
+        for number in range(20):
+            before = activity_of(store).read()
+            function = session_function({}, {"one": "integer"}, f"BEGIN one := {number}; END")
+            assert store.call([function], [], {}, most_seconds=None) == (number,)
+            after = activity_of(store).read()
+            assert before is not None
+            assert after is not None
+            steps.append(after.changes - before.changes)
+    # Transactions of other databases of the server count too, so the least of them is this session's own.
+    assert min(steps) == 0
 
 
 @pytest.mark.parametrize("beside", ["nobody", "an application"])

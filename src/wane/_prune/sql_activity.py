@@ -126,9 +126,10 @@ class PostgresActivity(ActivityCounters):
         if found is None:
             return None
         [(_, transactions, undone, next_transaction, running, batches)] = found
+        created = self._store.creations
         return Activity(
-            int(next_transaction) - running - batches * self._batch.changes,
-            transactions + undone - batches * self._batch.transactions,
+            int(next_transaction) - running - batches * self._batch.changes - created,
+            transactions + undone - batches * self._batch.transactions - created,
         )
 
     def quiet_seconds(self) -> float:

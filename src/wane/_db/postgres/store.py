@@ -139,6 +139,8 @@ class PostgresStore(Store):
         self._answer_seconds = answer_seconds
         self._connection = _connect(url, answer_seconds=answer_seconds)
         self._own_identity = ""
+        self.creations = 0
+        """Transactions that created functions of the session, besides what the store is used for."""
         self.located = {}
         try:
             if self._connection.info.server_version < OLDEST_VERSION:
@@ -391,6 +393,7 @@ class PostgresStore(Store):
                 begin = f"{_READ_COMMITTED} READ WRITE"
                 connection.run_in_transaction(begin, set_locally(LOCAL_SETTINGS), definitions)
                 connection.functions |= dict.fromkeys((one.name for one in missing), True)
+                self.creations += 1
         return all(connection.functions[one.name] for one in functions)
 
     def run_bare(self, text: str, least_version: int) -> list[tuple[Any, ...]] | None:
