@@ -364,7 +364,7 @@ def test_evictors_share_a_duty_beside_others_and_work_as_one_does_where_there_ar
 ) -> None:
     fill(postgres_database)
     # The sessions of other databases of this server count as others too.
-    monkeypatch.setattr(OtherUsers, "quiet_seconds", lambda _, **given: 0.0 if others else 60.0)
+    monkeypatch.setattr(OtherUsers, "quiet_seconds", lambda *_, **__: 0.0 if others else 60.0)
     paused: list[float] = []
     pause = Batches.pause
 
