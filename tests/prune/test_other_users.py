@@ -312,7 +312,7 @@ def test_a_session_that_works_is_seen_at_once(postgres_database: PostgresDatabas
 
 def test_a_store_counts_what_others_commit_and_its_own_batches(database: Database, tmp_path: Path) -> None:
     create(database)
-    fill(database, 40)
+    fill(database, 200)
     found: list[Activity | None] = []
     with enabled_keeper(database, tmp_path, JOBS) as keeper:
 
@@ -320,13 +320,13 @@ def test_a_store_counts_what_others_commit_and_its_own_batches(database: Databas
             if isinstance(event, BatchTaken):
                 found.append(activity_of(keeper.store).read())
 
-        assert sweeper(keeper, listen, pace=PACE).sweep().rules[0].counts == {"jobs": 40}
+        assert sweeper(keeper, listen, pace=PACE).sweep().rules[0].counts == {"jobs": 200}
         assert None not in found
         steps = [two.changes - one.changes for one, two in pairwise(found) if one and two]
         # Transactions of other databases of the server count too, so the least of them is this sweep's own.
         assert min(steps) == activity_of(keeper.store).own.changes
         before = activity_of(keeper.store).read()
-        database.execute("INSERT INTO jobs (id, status, done_at) VALUES (99, 'open', 1)")
+        database.execute("INSERT INTO jobs (id, status, done_at) VALUES (999, 'open', 1)")
         after = activity_of(keeper.store).read()
         assert before is not None
         assert after is not None
