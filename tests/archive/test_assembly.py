@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from archive.allocation import most_allocated
 from wane._archive.rows import assembly
 from wane.errors import ArchiveError
 
@@ -55,20 +55,9 @@ def test_no_object_of_python_is_made_for_a_version() -> None:
     """Or the numbers of a million rows take longer than reading them."""
     rows = 400_000
     made = pa.array([bytes(4)] * rows, pa.binary())
-    began = sys.getallocatedblocks()
-    most = began
-
-    def traced(*_: Any) -> Any:
-        nonlocal most
-        most = max(most, sys.getallocatedblocks())
-        return traced
-
-    sys.setprofile(traced)
-    try:
-        assert len(assembly.versions(made)) == rows
-    finally:
-        sys.setprofile(None)
-    assert most - began < rows // 100
+    found = []
+    assert most_allocated(lambda: found.append(len(assembly.versions(made)))) < rows // 100
+    assert found == [rows]
 
 
 _TIMES = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999), timezones=st.just(UTC))
