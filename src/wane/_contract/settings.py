@@ -116,7 +116,7 @@ class SweepSettings(Section):
     )
     duty: Share = setting(
         0.1,
-        "The share of the time that sweeps work is made of it: a fifth of it while others use PostgreSQL, a fortieth while others write to a SQLite file, and nine times it (SQLite: eight) while no one else does; the rest is pauses. At 1 there are none.",
+        "Sets the share of the time that sweeps work: a fifth of it while others use PostgreSQL, a fortieth while others write to a SQLite file, and nine times it (SQLite: eight) while no one else does; the rest is pauses. At 1 there are none.",
     )
     fuse: Share = setting(0.9, "The largest share of a table that an unattended sweep of one rule may take.")
     first_fuse: Share = setting(
