@@ -146,3 +146,25 @@ def test_a_split_that_was_stopped_goes_on_with_the_conversion(
         assert keeper.partition.convert("event", accept=True).did == "nothing"
         done = keeper.partition.split("event", pace=FAST)
         assert (done.did, done.rows) == ("split", 400 + 133 - 20)
+
+
+def test_rows_that_are_added_meanwhile_are_not_copied_once_more(
+    postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application that adds rows faster than they are copied would keep the copy from its end."""
+    postgres_database.script(PLAIN)
+    original, batches = PostgresPartitions.copy_some, 0
+
+    def beside(this: PostgresPartitions, *arguments: object) -> object:
+        nonlocal batches
+        batches += 1
+        if batches <= 50:
+            postgres_database.execute("INSERT INTO event (code) SELECT 'app' FROM generate_series(1, 25)")
+        return original(this, *arguments)  # type: ignore[arg-type]
+
+    with keeping(postgres_database, tmp_path, CONTRACT) as keeper:
+        keeper.partition.convert("event", accept=True)
+        monkeypatch.setattr(PostgresPartitions, "copy_some", beside)
+        assert keeper.partition.split("event", pace=SMALL).rows == 400 + 133
+    assert batches >= 20
+    assert postgres_database.query("SELECT count(*) FROM event WHERE code = 'app'") == [(25 * min(batches, 50),)]

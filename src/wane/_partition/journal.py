@@ -16,6 +16,9 @@ from wane._db.statement import Execute
 from wane._journal import Entries, JournalTable
 from wane._partition.records import Range
 
+COPYING_FACTS = ("split", "last", "floor")
+"""What is noted of a split for as long as rows are copied: the months, the last key to copy, and the last copied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -13,7 +13,7 @@ from wane._db.counting import Count, Exactness, count_rows
 from wane._db.statement import Execute
 from wane._leases import Lease
 from wane._partition.anatomy import Anatomy, anatomy_from
-from wane._partition.journal import Change
+from wane._partition.journal import COPYING_FACTS, Change
 from wane._partition.model import PartitionDone
 from wane._partition.months import Month
 from wane._partition.records import MIN, Range
@@ -57,7 +57,11 @@ class Splitter:
         if change.kind == "convert":
             leaves = self._months(target, a, change)
             facts = {**change.facts, "split": [[name, range_.lower, range_.upper] for name, range_ in leaves]}
-            steps.begin_split(a, old, leaves, work.noted(target, lease, "split", "copying", facts), target.patience)
+
+            def begun(run: Execute, last: list[str] | None) -> None:
+                work.noted(target, lease, "split", "copying", {**facts, "last": last})(run)
+
+            steps.begin_split(a, old, leaves, begun, target.patience)
             change = work.partitioned(target, splitting=True, lead=lead)
         rows = self._copy(target, lease, a, change)
         if work.stop.is_set():
@@ -68,7 +72,7 @@ class Splitter:
                 f"the copy of {target.name} is not what it was copied from: {wrong}", "nothing was swapped; undo it"
             )
         names = [name for name, _, _ in change.facts["split"]]
-        facts = {key: value for key, value in change.facts.items() if key not in ("split", "floor")}
+        facts = {key: value for key, value in change.facts.items() if key not in COPYING_FACTS}
         steps.swap_split(a, old, work.noted(target, lease, "convert", "done", facts), target.patience)
         steps.analyze(a.table)
         steps.validate_keys(a)
@@ -95,15 +99,17 @@ class Splitter:
 
     def _copy(self, target: PartitionTarget, lease: Lease, a: Anatomy, change: Change) -> int:
         work, facts, rows = self.work, change.facts, 0
-        floor = facts.get("floor")
+        floor, last = facts.get("floor"), facts.get("last")
+        if last is None:
+            return 0
         total = self._rows(a, facts["old"]) if floor is None else None
 
-        def note(run: Execute, end: list[str]) -> None:
+        def note(run: Execute, end: list[str] | None) -> None:
             work.noted(target, lease, "split", "copying", {**facts, "floor": end})(run)
 
         def copy(size: int) -> int:
             nonlocal floor
-            count, floor = work.steps.copy_some(a, facts["old"], floor, size, note)
+            count, floor = work.steps.copy_some(a, facts["old"], floor, last, size, note)
             return count
 
         pacing = work.pacing(target)

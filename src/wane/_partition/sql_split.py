@@ -7,8 +7,7 @@ changes its copy too, and a row is locked while it is copied.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from wane._db.postgres.catalog import OWN_SCHEMA
 from wane._db.postgres.settings import SEARCH_PATH, function_settings
@@ -22,14 +21,20 @@ from wane._partition.sql_steps import LockPatience, Note, Steps, doubled, limit_
 _TRIGGER = "wane_split"
 _RANGE = "wane_range"
 
+NoteKey = Callable[[Execute, "list[str] | None"], None]
+"""Notes a key of the rows that are copied, in a transaction of others; None where there are no rows."""
+
 
 class Splitting(Steps):
     """Steps from one long partition to months."""
 
     def begin_split(
-        self, a: Anatomy, old: str, leaves: Sequence[tuple[str, Range]], note: Note, patience: LockPatience
+        self, a: Anatomy, old: str, leaves: Sequence[tuple[str, Range]], note: NoteKey, patience: LockPatience
     ) -> None:
-        """Create the months, empty and out of the application's sight, and carry every change along from now on."""
+        """Create the months, empty and out of the application's sight, and carry every change along from now on.
+
+        `note` receives the last key that there is to copy, in the same transaction.
+        """
 
         def work(transaction: Transaction) -> None:
             run = transaction.execute
@@ -48,7 +53,7 @@ class Splitting(Steps):
                 )
             self._lock(transaction, [qualified_name(a, old)], "SHARE ROW EXCLUSIVE")
             columns = [name.strip() for name in self._columns(run, a.table).split(", ")]
-            key = " AND ".join(f"t.{quote(name)} = OLD.{quote(name)}" for name in dict.fromkeys([*a.key, a.time]))
+            key = " AND ".join(f"t.{quote(name)} = OLD.{quote(name)}" for name in _order(a))
             values = ", ".join(f"NEW.{name}" for name in columns)
             shadow = root_name(a)
             run(
@@ -79,37 +84,36 @@ class Splitting(Steps):
                 ),
                 {},
             )
-            note(run)
+            # Rows behind it are new from now on, and carried along. To copy them too could go on for as long as the
+            # application adds rows faster than they are copied.
+            rows = run(doubled(f"SELECT {_texts(a)} FROM {source} AS picked {_last_first(a)} LIMIT 1"), {})
+            note(run, [str(value) for value in rows[0]] if rows else None)
 
         self.patiently(work, patience)
 
     def copy_some(
-        self, a: Anatomy, old: str, floor: list[str] | None, limit: int, note: Any
+        self, a: Anatomy, old: str, floor: list[str] | None, last: list[str], limit: int, note: NoteKey
     ) -> tuple[int, list[str] | None]:
-        """Copy some rows after a cursor; return how many were read, and the new cursor.
+        """Copy some rows after a cursor, up to the last key; return how many were read, and the new cursor.
 
         `note` receives the new cursor, in the same transaction.
         """
-        # In the order of its key, which has an index whatever other indexes the table has.
-        names = list(dict.fromkeys([*a.key, a.time]))
+        names = _order(a)
         types = {column.name: column.type for column in a.columns}
         order = ", ".join(quote(name) for name in names)
         with self.store.transaction() as transaction:
             run = transaction.execute
             columns = self._columns(run, a.table)
-            behind, values = "", dict[str, object]()
-            if floor is not None:
-                values = {f"k{number}": value for number, value in enumerate(floor)}
-                typed = ", ".join(f"%(k{number})s::text::{types[name]}" for number, name in enumerate(names))
-                behind = f"WHERE ({doubled(order)}) > ({typed})"
-            out = ", ".join(f"{quote(name)}::text" for name in names)
-            # By the columns themselves, not by their text.
-            backwards = ", ".join(f"picked.{quote(name)} DESC" for name in names)
+            bounds, values = list[str](), dict[str, object]()
+            for letter, operator, key in (("l", "<=", last), *([("f", ">", floor)] if floor else [])):
+                values |= {f"{letter}{number}": value for number, value in enumerate(key)}
+                typed = ", ".join(f"%({letter}{number})s::text::{types[name]}" for number, name in enumerate(names))
+                bounds.append(f"({doubled(order)}) {operator} ({typed})")
             found = run(
-                f"WITH picked AS MATERIALIZED (SELECT {doubled(columns)} FROM {doubled(qualified_name(a, old))} {behind}"
-                f" ORDER BY {doubled(order)} LIMIT {int(limit)} FOR SHARE), copied AS (INSERT INTO {doubled(root_name(a))}"
+                f"WITH picked AS MATERIALIZED (SELECT {doubled(columns)} FROM {doubled(qualified_name(a, old))}"
+                f" WHERE {' AND '.join(bounds)} ORDER BY {doubled(order)} LIMIT {int(limit)} FOR SHARE), copied AS (INSERT INTO {doubled(root_name(a))}"
                 f" ({doubled(columns)}) OVERRIDING SYSTEM VALUE SELECT * FROM picked ON CONFLICT DO NOTHING RETURNING 1)"
-                f" SELECT (SELECT count(*) FROM picked), {doubled(out)} FROM picked ORDER BY {doubled(backwards)} LIMIT 1",
+                f" SELECT (SELECT count(*) FROM picked), {doubled(_texts(a))} FROM picked {doubled(_last_first(a))} LIMIT 1",
                 values,
             )
             if not found:
@@ -184,6 +188,21 @@ class Splitting(Steps):
 
 def _function(a: Anatomy) -> str:
     return f"{OWN_SCHEMA}.{quote(fitted(f'{a.schema}_{a.name}', '_split'))}"
+
+
+def _order(a: Anatomy) -> list[str]:
+    """Return the columns in whose order rows are copied: its key, which has an index whatever other indexes the table
+    has."""
+    return list(dict.fromkeys([*a.key, a.time]))
+
+
+def _texts(a: Anatomy) -> str:
+    return ", ".join(f"picked.{quote(name)}::text" for name in _order(a))
+
+
+def _last_first(a: Anatomy) -> str:
+    # By the columns themselves: a bare name would be that of their text.
+    return "ORDER BY " + ", ".join(f"picked.{quote(name)} DESC" for name in _order(a))
 
 
 def _inside(a: Anatomy, range_: Range) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from wane._db.statement import Execute
 from wane._leases import Lease
 from wane._partition.anatomy import Anatomy, AnatomyKey, anatomy_from
-from wane._partition.journal import Change, PartitionJournal
+from wane._partition.journal import COPYING_FACTS, Change, PartitionJournal
 from wane._partition.model import PartitionDone
 from wane._partition.sql_steps import Note
 from wane._partition.table import PartitionTarget
@@ -128,7 +128,7 @@ class _Undo:
 
     def _unsplit(self, a: Anatomy, change: Change) -> Change:
         """Discard an unfinished copy into months."""
-        facts = {key: value for key, value in change.facts.items() if key not in ("split", "floor")}
+        facts = {key: value for key, value in change.facts.items() if key not in COPYING_FACTS}
         note = self.work.noted(self.target, self.lease, "convert", "done", facts)
         self.steps.discard_split(a, change.facts["old"], note, self.target.patience)
         found = self._change()
