@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import stat
 from pathlib import Path
 
@@ -65,6 +66,23 @@ def test_only_the_same_user_can_request_and_only_while_it_is_reported() -> None:
     assert not folder.exists()
     with pytest.raises(OSError, match="No such file"):
         fetch(known.at)
+
+
+def test_files_that_other_threads_create_meanwhile_have_the_rights_that_they_always_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process has one umask for all threads, and a fleet has several sweeps at a time: two that set it and set it
+    back in turns would leave it changed."""
+    bind, before, during = socket.socket.bind, tmp_path / "before", tmp_path / "during"
+
+    def bind_beside_others(this: socket.socket, address: str) -> None:
+        during.touch()
+        bind(this, address)
+
+    before.touch()
+    monkeypatch.setattr(socket.socket, "bind", bind_beside_others)
+    with task_source(Source("postgres", secret="postgresql://nowhere/db"), SparkSettings()):
+        assert during.stat().st_mode == before.stat().st_mode
 
 
 def test_a_database_that_cannot_be_reached_reports_it_without_the_password() -> None:

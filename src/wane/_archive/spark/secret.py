@@ -6,7 +6,6 @@ the pipeline runs, so that it appears in no setting, plan, log or file. Nothing 
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import tempfile
@@ -58,11 +57,7 @@ def task_source(source: Source, settings: SparkSettings) -> Iterator[Source]:
     path = str(Path(folder) / "secret")
     line = socket.socket(socket.AF_UNIX)
     try:
-        before = os.umask(0o077)
-        try:
-            line.bind(path)
-        finally:
-            os.umask(before)
+        line.bind(path)
         line.listen(64)
         server = threading.Thread(target=_serve, args=(line, source.secret.encode()), daemon=True)
         server.start()
