@@ -168,6 +168,8 @@ def test_a_lost_restore_is_written_back(database: Database, tmp_path: Path, lose
         assert cold.keeper.archive.findings()
         [repaired] = cold.keeper.archive.repair()
         assert (repaired.lost > 0, repaired.written_back > 0, repaired.given_up) == (True, True, ())
+        damaged = "event_read" if lose is of_a_follower else "event"
+        assert {one for one, lost in repaired.lost_by_table.items() if lost} == {damaged}
         assert (cold.archived(), cold.archived("event_read")) == archived
         conserve(cold, ever, done=True)
         assert cold.keeper.archive.findings() == []

@@ -24,7 +24,7 @@ def test_a_count_of_one_is_singular() -> None:
 
 
 def test_one_commit_was_missing_and_two_were(capsys: pytest.CaptureFixture[str]) -> None:
-    _print_repaired([Repaired("event", lost=1, sweeps=(7,)), Repaired("note", lost=2, sweeps=())])
+    _print_repaired([Repaired("event", 1, {"event": 1}, sweeps=(7,)), Repaired("note", 2, {"note": 2}, sweeps=())])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("event: 1 commit was missing: ")
     assert lines[1].startswith("note: 2 commits were missing: ")

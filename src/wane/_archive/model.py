@@ -134,6 +134,11 @@ class Proof:
     rows: int
     problems: tuple[str, ...]
 
+    @property
+    def has_log(self) -> bool:
+        """Return whether the table's log could be used: without it, no file is read."""
+        return bool(self.files) or not self.problems
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:

@@ -347,7 +347,9 @@ def archive_verify(
 _PROOFS = Listed(
     ("table", "files", "rows", "problems"),
     ("files", "rows", "problems"),
-    lambda proofs: [(one.table, f"{one.files:,}", f"{one.rows:,}", f"{len(one.problems):,}") for one in proofs],
+    lambda proofs: [
+        (one.table, f"{one.files:,}", f"{one.rows:,}", f"{len(one.problems):,}") for one in proofs if one.has_log
+    ],
     lambda proofs: {"files": sum(one.files for one in proofs), "rows": sum(one.rows for one in proofs)},
     lambda proofs: [problem for one in proofs for problem in one.problems],
 )
@@ -355,16 +357,16 @@ _PROOFS = Listed(
 
 def _print_proofs(proofs: Sequence[Proof]) -> None:
     for proof in proofs:
-        rows, files = many(proof.rows, "row", bold=True), many(proof.files, "file")
-        console().print(f"{escape(proof.table)}: {rows} in {files}")
+        if proof.has_log:
+            rows, files = many(proof.rows, "row", bold=True), many(proof.files, "file")
+            console().print(f"{escape(proof.table)}: {rows} in {files}")
         for problem in proof.problems:
             print_line(f"[red]error:[/] {escape(problem)}")
     problems = sum(len(proof.problems) for proof in proofs)
     if not proofs:
         print_line(EMPTY)
     elif problems:
-        print_line(
-            f"[red]damaged: {many(problems, 'problem')}[/]; try `wane archive repair`, or restore the files from a backup"
-        )
+        repair = "" if all(proof.has_log for proof in proofs) else "try `wane archive repair`, or "
+        print_line(f"[red]damaged: {many(problems, 'problem')}[/]; {repair}restore the files from a backup")
     else:
         print_line(f"[green]verified: {many(len(proofs), 'table')}, every file as the log has it[/]")

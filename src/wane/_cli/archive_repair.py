@@ -31,12 +31,13 @@ def archive_repair(call: Call, only: TablesArgument = None) -> CommandResult:
 def _print_repaired(done: Sequence[Repaired]) -> None:
     for one in done:
         if not one.lost:
-            console().print(f"{escape(one.table)}: no commit is missing")
+            console().print(f"{escape(', '.join(one.lost_by_table))}: no commit is missing")
             continue
+        tables = ", ".join(name for name, lost in one.lost_by_table.items() if lost)
         missing = f"{many(one.lost, 'commit')} {'was' if one.lost == 1 else 'were'} missing"
         how = "entries of the log written back" if one.written_back else "committed again"
         sweeps = ", ".join(str(number) for number in one.sweeps) or "none"
-        console().print(f"{escape(one.table)}: {missing}: {how}; sweeps among them: {sweeps}")
+        console().print(f"{escape(tables)}: {missing}: {how}; sweeps among them: {sweeps}")
         for job in one.given_up:
             print_line(
                 f"{escape(job)} could not be made again: nothing is lost, what it replaced is in the archive as before;"

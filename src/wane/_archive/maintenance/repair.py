@@ -39,11 +39,13 @@ _COMMITTED = (State.COMMITTED, State.EVICTED, State.DONE)
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What was committed again for one table."""
+    """What was committed again for one table, and for what leaves with its rows."""
 
     table: str
     lost: int
-    """Commits that the logs of the table, and of what leaves with its rows, had lost."""
+    """Commits that were missing from all of their logs."""
+    lost_by_table: Mapping[str, int]
+    """Commits that were missing from the log of each of these tables, 0 if none was."""
     sweeps: tuple[int, ...]
     """Sweeps whose commits are in the logs again."""
     written_back: int = 0
@@ -82,7 +84,7 @@ class Repair:
             lost = {cold.name: missing for cold in colds if (missing := self._missing(cold))}
             if not lost:
                 require_whole(self.store, colds)
-                return Repaired(name, 0, ())
+                return Repaired(name, 0, dict.fromkeys(names, 0), ())
             last = {cold.name: self._last_sweep(cold, name) for cold in colds}
             written = self._write_back([cold for cold in colds if cold.name in lost])
             recommitted, given_up = self._lost_sweeps(name, last), []
@@ -96,10 +98,17 @@ class Repair:
                 if not copied:
                     self._accept(transaction, names)
                 record(transaction, commits)
-                inputs = {"lost": sum(lost.values()), "sweeps": numbers, "written_back": written, "given_up": given_up}
+                inputs = {
+                    "lost": sum(lost.values()),
+                    "lost_by_table": lost,
+                    "sweeps": numbers,
+                    "written_back": written,
+                    "given_up": given_up,
+                }
                 self._record(transaction, "archive_repair", name, inputs)
             require_whole(self.store, colds)
-        return Repaired(name, sum(lost.values()), tuple(numbers), sum(written.values()), tuple(given_up))
+        by_table = {one: lost.get(one, 0) for one in names}
+        return Repaired(name, sum(lost.values()), by_table, tuple(numbers), sum(written.values()), tuple(given_up))
 
     def _write_back(self, colds: Sequence[ColdTable]) -> dict[str, int]:
         """Write back the entries that the database has copies of; return how many of each table.
