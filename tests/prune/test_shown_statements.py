@@ -252,7 +252,7 @@ def test_what_walks_a_table_by_its_key_is_what_is_shown(
         purposes = [one.purpose for shown in found for one in shown]
         walking = [one.purpose for one in step.statements if one.purpose.startswith(f"{IF_LARGE}: ")]
         assert set(walking) <= set(purposes)
-        assert next(one for one in purposes if one in walking) == f"{IF_LARGE}: find where the first slice ends"
+        assert next(one for one in purposes if one in walking) == f"{IF_LARGE}: find where the walk ends"
 
 
 FUNCTION = "CREATE FUNCTION wane.sql_take_"

@@ -147,6 +147,30 @@ def test_one_sweep_comes_round_to_the_rows_before_its_cursor(
         assert cursors(opened) == []
 
 
+def test_a_walk_ends_though_rows_are_added_faster_than_it_reads_them(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs(database, *((n, "done", ago(1)) for n in range(1, 31)))
+    with keeping(database, table("job", rule(budget=Budget(batches=2)))) as opened, large(monkeypatch):
+        assert sweep(opened).outcome is Outcome.BUDGET
+        database.execute("UPDATE job SET at_ms = ? WHERE id = 1", (ago(30),))
+        for first in (100, 200):
+            insert(database, "job", "id, state, at_ms", *((n, "done", ago(1)) for n in range(first, first + 30)))
+            sweep(opened)
+        assert opened.ids()[0] == 2, "the walk came back to the first key"
+        assert len(cursors(opened)) == 1, "and did not read what was added since it began"
+
+
+def test_a_walk_without_an_end_gets_one(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs(database, *((n, "done", ago(1)) for n in range(1, 31)))
+    with keeping(database, table("job", rule(budget=Budget(batches=2)))) as opened, large(monkeypatch):
+        sweep(opened)
+        own = opened.keeper.store.dialect.own_table("walk")
+        database.execute(f"UPDATE {own} SET end_key = NULL")
+        sweep(opened)
+        assert [str(end) for (end,) in database.query(f"SELECT end_key FROM {own}")] in (["[30]"], ["['30']"])
+
+
 def test_a_walk_takes_no_more_than_its_budget(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs(database, *((n, "done", ago(30)) for n in range(5)))
     with keeping(database, table("job", rule(budget=Budget(rows=3)))) as opened, large(monkeypatch, rows=1):

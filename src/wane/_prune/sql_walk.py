@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from wane._db.statement import Dialect, Execute, Parameters
+from wane._prune.take import Position
 from wane._rules.selection import Selection
 
 
@@ -18,26 +19,31 @@ class WalkCursors:
         self._run = run
         self._table = dialect.own_table("walk")
 
-    def of(self, selection: Selection) -> tuple[Any, ...] | None:
-        """Return the key behind which the walk of a rule goes on; None if it begins with the first one."""
-        p = Parameters(self._dialect)
-        found = self._run(f"SELECT key_names, last_key FROM {self._table} WHERE {_this(p, selection)}", p.values)
-        for names, key in found:
-            if _loaded(names) == _names(selection):
-                return tuple(map(_decode, _loaded(key)))
-        return None
+    def of(self, selection: Selection) -> tuple[Position | None, Position | None]:
+        """Return the key behind which the walk of a rule goes on, and the one with which it ends.
 
-    def move(self, selection: Selection, key: tuple[Any, ...], now: datetime) -> None:
-        """Record the last key of a slice."""
+        None where it begins with the first key, and where it ends with the last one there is.
+        """
+        p = Parameters(self._dialect)
+        found = self._run(
+            f"SELECT key_names, last_key, end_key FROM {self._table} WHERE {_this(p, selection)}", p.values
+        )
+        for names, key, end in found:
+            if _loaded(names) == _names(selection):
+                return _key(key), None if end is None else _key(end)
+        return None, None
+
+    def move(self, selection: Selection, key: Position, end: Position | None, now: datetime) -> None:
+        """Record the last key of a slice, and the one with which the walk ends."""
         p = Parameters(self._dialect)
         values = [
             p.bind("table_name", str(selection.name)),
             p.bind("rule", selection.rule.name),
             self._dialect.json(p.bind("key_names", json.dumps(_names(selection)))),
-            self._dialect.json(p.bind("last_key", json.dumps(list(map(_encode, key))))),
+            *(self._dialect.json(p.bind(name, _stored(one))) for name, one in (("last_key", key), ("end_key", end))),
             p.bind("moved_at", self._dialect.encode_time(now)),
         ]
-        columns = ("table_name", "rule", "key_names", "last_key", "moved_at")
+        columns = ("table_name", "rule", "key_names", "last_key", "end_key", "moved_at")
         changed = ", ".join(f"{name} = excluded.{name}" for name in columns[2:])
         self._run(
             f"INSERT INTO {self._table} ({', '.join(columns)}) VALUES ({', '.join(values)})"
@@ -61,6 +67,14 @@ def _names(selection: Selection) -> list[str]:
 
 def _loaded(stored: Any) -> Any:
     return json.loads(stored) if isinstance(stored, str) else stored
+
+
+def _stored(key: Position | None) -> str | None:
+    return None if key is None else json.dumps(list(map(_encode, key)))
+
+
+def _key(stored: Any) -> Position:
+    return tuple(map(_decode, _loaded(stored)))
 
 
 def _encode(value: object) -> object:

@@ -283,6 +283,8 @@ class _RuleSweep:
         """Where the cap's edge was in the batch before."""
         self.by_key = False
         """Whether batches walk the table by its key."""
+        self.until: Position | None = None
+        """The key with which the walk ends."""
         self.unwalked = False
         """Whether the walk began behind the first key, so that rows before it are still to be walked."""
         self.began = time.monotonic()
@@ -456,10 +458,10 @@ class _RuleSweep:
     def _begin_walk(self, *, by_key: bool) -> Position | None:
         """Return where the first batch begins: with the oldest row, or with the key where the walk before ended."""
         self.by_key = by_key
-        floor = None
+        floor = self.until = None
         if by_key and not self.nothing_due:
             store = self.sweeper.store
-            floor = WalkCursors(store.dialect, store.reader(PROBE_SECONDS)).of(self.selection)
+            floor, self.until = WalkCursors(store.dialect, store.reader(PROBE_SECONDS)).of(self.selection)
         self.unwalked = floor is not None
         return floor
 
@@ -488,6 +490,7 @@ class _RuleSweep:
         next_batch = self._next_batch(floor)
         taken = self._call(next_batch) or self._run_batch(next_batch)
         self.edge = taken.edge
+        self.until = None if taken.done else taken.until
         self._count(taken.counts)
         return taken
 
@@ -577,6 +580,7 @@ class _RuleSweep:
             swept=True,
             followers=self._followers(),
             edge=self.edge,
+            until=self.until,
         )
 
     def _followers(self) -> float | None:
@@ -598,7 +602,7 @@ class _RuleSweep:
         if taken.done:
             cursors.forget(self.selection)
         elif taken.floor is not None:
-            cursors.move(self.selection, taken.floor, self.now)
+            cursors.move(self.selection, taken.floor, taken.until, self.now)
 
     def _spent(self) -> str:
         if self.planned is not None and self.counts[str(self.table.name)] >= self.planned.rows:

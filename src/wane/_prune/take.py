@@ -67,6 +67,8 @@ class Batch:
     """Take a row only together with all of its followers; leave it to the next batch if they do not fit."""
     slice_rows: int = 0
     """Walk the table by its key, this many rows of it, due or not; the floor is a key then. 0: follow the time."""
+    until: Position | None = None
+    """The key with which the walk ends; None if it begins now, and ends with the last one there is."""
     swept: bool = False
     """It is one of several batches, each a transaction of its own."""
     followers: float | None = None
@@ -100,6 +102,8 @@ class Taken:
     """No row was due behind where it ended."""
     edge: CapEdge | None = None
     """Where the cap's edge is, if the next batch may rely on it."""
+    until: Position | None = None
+    """The key with which the walk of the table ends."""
 
 
 @frozen
@@ -231,9 +235,15 @@ class RowTaker(ABC):
         selection, rule = batch.selection, self.statements(batch.selection)
         assert rule.slices is not None
         width = len(selection.key)
+        until = batch.until
+        if until is None:
+            keys = self.transaction.read(rule.fill(rule.slices.last, selection))
+            if not keys:
+                return Taken({}, batch.floor, done=True)
+            [until] = keys
         find = rule.slices.first if batch.floor is None else rule.slices.next
         rows = batch.slice_rows
-        ends = self.transaction.read(rule.fill(find, selection, floor=batch.floor, slice_rows=rows))
+        ends = self.transaction.read(rule.fill(find, selection, floor=batch.floor, until=until, slice_rows=rows))
         if not ends:
             return Taken({}, batch.floor, done=True)
         [(*edges, count)] = ends
@@ -243,7 +253,8 @@ class RowTaker(ABC):
         found = self.transaction.read(find)
         cut = len(found) == limit
         end, done = found[-1] if cut else last, count < rows and not cut
-        return self._take_found(batch, found, end, last=done) if found else Taken({}, end, done=done)
+        taken = self._take_found(batch, found, end, last=done) if found else Taken({}, end, done=done)
+        return replace(taken, until=until)
 
     def _take_found(self, batch: Batch, found: list[Key], floor: Position | None, *, last: bool) -> Taken:
         """Lock rows that were found, check them again, and take them; `floor` is where they end."""

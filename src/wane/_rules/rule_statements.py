@@ -43,6 +43,8 @@ class SlotValues(TypedDict, total=False):
     """The last key of a slice of the table."""
     slice_rows: int
     """The most rows of a slice of the table."""
+    until: Sequence[object]
+    """The key with which a walk of the table ends."""
     limit: int
     """The most rows that it returns or takes."""
     follower_limit: int

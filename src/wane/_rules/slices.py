@@ -1,7 +1,8 @@
 """A table walked by its key, a bounded number of rows at a time: for rules whose rows no index has in order of time.
 
 A slice is what lies between two keys. Its ends are found along the index of the key; the due rows in it are found by
-every condition of `Rows.due`.
+every condition of `Rows.due`. A walk ends at the key that was last when it began: one that followed the rows that an
+application adds meanwhile might never come back to the first ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _ROWS = Slot("slice_rows")
 class SliceStatements:
     """The statements that walk a table by its key."""
 
+    last: Statement
+    """Find the last key."""
     first: Statement
     """Find the first and the last key of the first slice, and how many rows it has."""
     next: Statement
@@ -31,6 +34,7 @@ class SliceStatements:
 
     def steps(self) -> Iterator[RunStep]:
         """Yield the statements as they run."""
+        yield RunStep("find where the walk ends", self.last, IF_LARGE)
         yield RunStep("find where the first slice ends", self.first, IF_LARGE)
         yield RunStep("find where the next one ends", self.next, IF_LARGE)
         yield RunStep("find the due rows in it", self.due, IF_LARGE)
@@ -39,7 +43,7 @@ class SliceStatements:
 def slice_statements(rows: Rows, selection: Selection) -> SliceStatements:
     """Write the statements that walk the table of a rule by its key."""
     writer = _SliceWriter(rows, selection)
-    return SliceStatements(writer.ends(behind=False), writer.ends(behind=True), writer.due())
+    return SliceStatements(writer.last(), writer.ends(behind=False), writer.ends(behind=True), writer.due())
 
 
 class _SliceWriter:
@@ -49,13 +53,21 @@ class _SliceWriter:
         self.columns = [rows.column(column) for column in selection.key]
         self.names = [f"key_{number}" for number in range(len(selection.key))]
 
+    def last(self) -> Statement:
+        p = self.rows.parameters()
+        where = self.rows.identified(self.selection, "t")
+        condition = f"\nWHERE {all_of(where)}" if where else ""
+        keys = ", ".join(map(self.dialect.encode_key, self.columns))
+        order = ", ".join(f"{column} DESC" for column in self.columns)
+        return p.statement(f"SELECT {keys}\nFROM {self.table}{condition}\nORDER BY {order}\nLIMIT 1")
+
     def ends(self, *, behind: bool) -> Statement:
         p = self.rows.parameters()
         where = [*self.rows.identified(self.selection, "t"), *([self._beside(p, ">", "floor")] if behind else [])]
+        where.append(self._beside(p, "<=", "until"))
         named = ", ".join(f"{column} AS {name}" for column, name in zip(self.columns, self.names, strict=True))
-        condition = f"\nWHERE {all_of(where)}" if where else ""
         rows = (
-            f"SELECT {named}\nFROM {self.table}{condition}\nORDER BY {', '.join(self.columns)}\n"
+            f"SELECT {named}\nFROM {self.table}\nWHERE {all_of(where)}\nORDER BY {', '.join(self.columns)}\n"
             f"LIMIT {p.bind('slice_rows', _ROWS)}"
         )
         ends = [

@@ -1,0 +1,2 @@
+-- Where a walk of a table by its key ends: at the key that was last when it began. NULL in a walk that began before.
+ALTER TABLE wane.walk ADD COLUMN end_key jsonb;
