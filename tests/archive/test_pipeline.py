@@ -10,6 +10,7 @@ import pytest
 
 from archive.cold import CONTRACT, DAY_MS, NOW_MS, OLD_MS, STAYING, Cold, cold_keeper, conserve, events, insert_events
 from servers import Database, SqliteDatabase
+from wane._archive.journal import Journal, JournaledRange
 from wane._archive.model import ArchivedRule
 from wane._archive.pipeline import sweep
 from wane._cli import main
@@ -87,6 +88,24 @@ def test_more_than_one_sweep_takes_is_moved_by_several(database: Database, tmp_p
         assert cold.hot() == [9_000, *STAYING], "it was not due when the run began"
         assert len({entry.cutoff for entry in cold.keeper.audit(kind="archive")}) == 1
         assert cold.one().archived["event"] == 1
+
+
+def test_a_sweep_begins_behind_the_one_before_in_the_same_run(database: Database, tmp_path: Path) -> None:
+    events(database, 150)
+    early = f"INSERT INTO event (id, status, at_ms) VALUES (8999, 'done', {OLD_MS - 1})"
+    with cold_keeper(database, tmp_path, CONTRACT + "sweep_rows = 70\n") as cold:
+        cold.at["evicted"] = lambda: database.execute(early)
+        done = cold.one()
+        assert (len(done.sweeps), done.archived["event"]) == (3, 150)
+        assert cold.hot() == [8_999, *STAYING], "it was added behind the first sweep"
+        first, second = journaled_ranges(cold, done.sweeps[0])[-1], journaled_ranges(cold, done.sweeps[1])[0]
+        assert second.bounds["floor"] == first.bounds["ceiling"], "what has left is walked over once more"
+        assert cold.one().archived["event"] == 1
+
+
+def journaled_ranges(cold: Cold, sweep: int) -> list[JournaledRange]:
+    with cold.keeper.store.transaction() as transaction:
+        return Journal(transaction).ranges(sweep)
 
 
 def become_due(cold: Cold, number: int) -> None:

@@ -137,8 +137,8 @@ class Archiver:
             return
         if self.unattended:
             now = self._check_fuse(table, rule, now)
-        begun = 0
-        while TableSweep(self, table, rule, lease, done).begin(now):
+        begun, behind = 0, None
+        while (behind := TableSweep(self, table, rule, lease, done).begin(now, behind)) is not None:
             begun += 1
             if begun == self.most_sweeps:
                 who = table.scheduler, str(table.name), rule.name, table.label(rule)

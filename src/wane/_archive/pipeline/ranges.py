@@ -24,11 +24,15 @@ def cut(
     *,
     range_rows: int,
     sweep_rows: int,
+    behind: Sequence[Any] | None = None,
     proceeding: Callable[[], bool] = lambda: True,
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return the ranges of what is due, at most `sweep_rows` rows in all, and whether more is due behind them."""
+    """Return the ranges of what is due, at most `sweep_rows` rows in all, and whether more is due behind them.
+
+    `behind`: the position, as a range has it, where the first of them begins.
+    """
     ranges: list[dict[str, Any]] = []
-    floor: Sequence[object] | None = None
+    floor = None if behind is None else _values(behind)
     rows = 0
     while rows < sweep_rows and proceeding():
         limit = min(range_rows, sweep_rows - rows)

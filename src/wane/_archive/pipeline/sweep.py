@@ -132,8 +132,12 @@ class TableSweep:
     def _shapes(self) -> list[list[list[str]]]:
         return [part.shape for part in self.rows.parts]
 
-    def begin(self, now: datetime) -> bool:
-        """Plan a sweep of what is due as of `now` and run it to its end; return whether more is due."""
+    def begin(self, now: datetime, behind: Sequence[Any] | None = None) -> Sequence[Any] | None:
+        """Plan a sweep of what is due as of `now` and run it to its end; return the position behind which more is due.
+
+        `behind`: that of the sweep before. What leaves an index leaves entries there until VACUUM, and a walk over them
+        reads every page that the rows were on.
+        """
         began = time.monotonic()
         require_whole(self.store, self.cold)
         if not self.rows.is_projected:
@@ -147,11 +151,12 @@ class TableSweep:
             now,
             range_rows=settings.range_rows,
             sweep_rows=settings.sweep_rows,
+            behind=behind,
             proceeding=lambda: not self.context.stop.is_set(),
         )
         if not ranges:
             self.record_nothing(now)
-            return False
+            return None
         rows = len(ranges) * settings.range_rows
         if self.rows.is_projected:
             with long_work(rows):
@@ -164,7 +169,7 @@ class TableSweep:
         self._emit(sweep, began)
         with long_work(rows):
             self._advance(sweep)
-        return more
+        return ranges[-1]["ceiling"] if more else None
 
     def _plan(self, now: datetime, ranges: Sequence[dict[str, Any]]) -> Journaled:
         """Enter a sweep of some ranges in the journal, and report columns that changed since the one before."""
