@@ -205,6 +205,9 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
     def call(self, text: str, values: Sequence[object], settings: str) -> tuple[Any, ...] | None:
         """Run one statement outside any transaction, in one round trip; return its first row.
 
+        Its values are sent as texts, which the statement casts: the driver would choose the types of numbers by their
+        size, and each combination would be prepared by itself.
+
         `settings` is the statement that sets what it needs for the session: its statement_timeout cannot be set inside
         it, and a second statement would take longer than many of these do. They stay until `end_calls`.
         """
@@ -212,7 +215,15 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             self.end_calls()
             self.execute(settings.encode())
             self._settings = settings
-        return self.execute(text.encode(), values, prepare=True, binary=True).fetchone()
+        encoded = [(_UNKNOWN, None if value is None else self._text(value)) for value in values]
+        rows = self._run_prepared(text.encode(self._encoding), encoded)
+        return rows[0] if rows else None
+
+    def _text(self, value: object) -> bytes:
+        encoded = str(value).encode(self._encoding)
+        if b"\0" in encoded:
+            raise psycopg.DataError("a text contains NUL")
+        return encoded
 
     def end_calls(self) -> None:
         """Give the session its own settings back."""

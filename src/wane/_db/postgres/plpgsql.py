@@ -55,7 +55,7 @@ class SessionFunction:
     name: str
     definition: str
     call: str
-    """With the values of its parameters as `%s`, in their order."""
+    """With the values of its parameters, in their order, as PostgreSQL's own placeholders."""
 
 
 def session_function(parameters: Mapping[str, str], outputs: Mapping[str, str], body: str) -> SessionFunction:
@@ -79,4 +79,4 @@ def _define(what: str, parameters: Mapping[str, str], outputs: Mapping[str, str]
 
 
 def _values(parameters: Mapping[str, str]) -> str:
-    return ", ".join(f"%s::{kind}" for kind in parameters.values())
+    return ", ".join(f"${number}::{kind}" for number, kind in enumerate(parameters.values(), start=1))

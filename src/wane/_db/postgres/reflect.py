@@ -1,17 +1,17 @@
 """Reflection of a PostgreSQL database: every table, view and foreign table of the users' schemas, as plain values.
 
-The number of statements does not grow with the tables: one list of relations and what connects them, then one statement
-per kind of detail for all that are shown, if any of them can have it, in three round trips. They run in one read-only
-snapshot unless the caller's transaction is open, which then is used as it is; so the list has the stamps, and whatever
-changes after it changes them. What partitions inherit (foreign keys, triggers) is reported once, at the table that
-declares it. PostgreSQL 14 to 18; a catalog column that some of them lack is read through `to_jsonb`, where it is simply
-absent.
+The number of statements does not grow with the tables: the names of relations and what connects them, then one
+statement per kind of detail for all that are shown, if any of them can have it, in two round trips. They run in one
+snapshot. A new session plans each statement and loads the catalogs that it reads, which takes longer than reading them:
+so statements are small, and of catalogs that few databases use. What partitions inherit (foreign keys, triggers) is
+reported once, at the table that declares it. PostgreSQL 14 to 18; a catalog column that some of them lack is read
+through `to_jsonb`, where it is simply absent, or not at all.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,49 +20,39 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from wane._db.postgres.bounded import run_together
-from wane._db.postgres.catalog import ACTIONS, BELONGS_TO_EXTENSION, LOCKS_PARENT, OWN_SCHEMA, STAMP
+from wane._db.postgres.catalog import ACTIONS, LOCKS_PARENT, OWN_SCHEMA, STAMP
 from wane._db.postgres.settings import SEARCH_PATH
 from wane._db.schema import SIDE_TABLE, Column, ForeignKey, Index, Kind, Schema, TableInfo, Trigger
 
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PATH = "SELECT pg_catalog.current_setting('search_path')"
 _SEARCHED = "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]"
 
-# Of Wane's own tables only those that refer to others, or inherit from them, may be shown: the others need no stamp.
-CONNECTED = """
-(
-  EXISTS (SELECT FROM pg_catalog.pg_constraint AS refers WHERE refers.conrelid = class.oid AND refers.contype = 'f')
-  OR EXISTS (SELECT FROM pg_catalog.pg_inherits AS inherits WHERE inherits.inhrelid = class.oid)
-)
-"""
 # Schemas that begin with pg_ are the system's by PostgreSQL's own rule: pg_catalog, pg_toast, every session's pg_temp.
-# A schema that an extension owns is hidden unless it was requested; a table that an extension owns always is.
-RELATIONS = f"""
+NAMES = """
 SELECT class.oid,
        namespace.nspname::text,
        class.relname::text,
        class.relkind::text,
        class.relispartition,
        class.relrowsecurity,
-       class.relrowsecurity AND pg_catalog.row_security_active(class.oid),
        class.reltuples::float8,
-       pg_catalog.pg_get_partkeydef(class.oid),
-       CASE WHEN namespace.nspname <> %(own)s OR {CONNECTED} THEN {STAMP} END,
-       namespace.nspname <> %(own)s
-         AND pg_catalog.obj_description(class.oid, 'pg_class') IS NOT DISTINCT FROM '{SIDE_TABLE}',
        class.relhastriggers OR class.relhasrules,
-       (namespace.nspname = ANY (%(schemas)s::text[]) OR %(schemas)s::text[] = '{{}}')
-         AND namespace.nspname <> %(own)s
-         AND NOT {BELONGS_TO_EXTENSION.format(catalog="pg_class", oid="class.oid")}
-         AND NOT (%(schemas)s::text[] = '{{}}' AND namespace.of_extension),
-       namespace.of_extension
+       namespace.oid
 FROM pg_catalog.pg_class AS class
-JOIN (
-  SELECT oid, nspname, {BELONGS_TO_EXTENSION.format(catalog="pg_namespace", oid="oid")} AS of_extension
-  FROM pg_catalog.pg_namespace AS every
-) AS namespace ON namespace.oid = class.relnamespace
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE class.relkind IN ('r', 'p', 'v', 'm', 'f')
   AND namespace.nspname !~ '^pg_'
   AND namespace.nspname <> 'information_schema'
+"""
+
+# Found by what they depend on: extensions have few of the objects of a database.
+EXTENSION_MEMBERS = """
+SELECT classid = 'pg_catalog.pg_namespace'::regclass, objid
+FROM pg_catalog.pg_depend
+WHERE refclassid = 'pg_catalog.pg_extension'::regclass
+  AND deptype = 'e'
+  AND classid IN ('pg_catalog.pg_class'::regclass, 'pg_catalog.pg_namespace'::regclass)
 """
 
 # What a relation refers to, with 0, and what it inherits from, with the position among its parents.
@@ -74,19 +64,21 @@ ORDER BY 1, 3
 """
 
 # Since 18 attnotnull is also set while a NOT NULL constraint is not yet valid: such a column can hold NULL.
-# Subqueries instead of joins: planning a join of all these catalogs takes longer than reading them.
+# Subqueries instead of joins: planning a join of all these catalogs takes longer than reading them. EXISTS in an output
+# is planned twice.
 COLUMNS = """
 SELECT attribute.attrelid,
        attribute.attnum,
        attribute.attname::text,
        pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
-       (attribute.attnotnull OR type.typnotnull) AND NOT EXISTS (
-         SELECT FROM pg_catalog.pg_constraint AS unproven
+       (attribute.attnotnull OR type.typnotnull) AND (
+         SELECT unproven.oid FROM pg_catalog.pg_constraint AS unproven
          WHERE unproven.conrelid = attribute.attrelid
            AND unproven.contype = 'n'
            AND unproven.conkey = ARRAY[attribute.attnum]
            AND NOT unproven.convalidated
-       ),
+         LIMIT 1
+       ) IS NULL,
        attribute.attgenerated <> '',
        attribute.attcollation,
        CASE WHEN type.typtype = 'e' THEN ARRAY(
@@ -118,22 +110,32 @@ WHERE operator.oid >= 16384 AND operator.oprnamespace <> 'pg_catalog'::regnamesp
 # Most databases have none, and planning that takes ten times as long as this.
 _HAS_OPERATORS = "SELECT EXISTS (SELECT FROM pg_catalog.pg_amop WHERE oid >= 16384)"
 
-# "default" is the database's own order.
+# "default", which is number 100, is the database's own order.
+DEFAULT_COLLATION = 100
+DATABASE_ORDER = """
+SELECT {provider}, datcollate::text, {locale} FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
+"""
 COLLATIONS = """
-SELECT used.oid,
-       CASE WHEN used.collprovider = 'd' THEN coalesce(own.facts ->> 'datlocprovider', 'c')
-            ELSE used.collprovider::text END,
-       CASE WHEN used.collprovider = 'd' THEN own.facts ->> 'datcollate' ELSE used.collcollate::text END,
-       CASE WHEN used.collprovider <> 'd' THEN used.collname::text
-            WHEN own.facts ->> 'datlocprovider' = 'i'
-            THEN coalesce(own.facts ->> 'datlocale', own.facts ->> 'daticulocale', own.facts ->> 'datcollate')
-            ELSE own.facts ->> 'datcollate' END,
-       NOT used.collisdeterministic
-FROM pg_catalog.pg_collation AS used
-CROSS JOIN (
-    SELECT to_jsonb(database) AS facts FROM pg_catalog.pg_database AS database WHERE datname = current_database()
-) AS own
-WHERE used.oid = ANY (%(collations)s::oid[])
+SELECT oid, collprovider::text, collcollate::text, collname::text, NOT collisdeterministic
+FROM pg_catalog.pg_collation
+WHERE oid = ANY (%(collations)s::oid[])
+"""
+
+# Each with its digest, by which a change is noticed.
+RELATIONS = f"""
+SELECT class.oid,
+       class.relrowsecurity AND pg_catalog.row_security_active(class.oid),
+       pg_catalog.pg_get_partkeydef(class.oid),
+       {STAMP},
+       EXISTS (
+         SELECT FROM pg_catalog.pg_description AS comment
+         WHERE comment.objoid = class.oid
+           AND comment.classoid = 'pg_catalog.pg_class'::regclass
+           AND comment.objsubid = 0
+           AND comment.description = '{SIDE_TABLE}'
+       )
+FROM pg_catalog.pg_class AS class
+WHERE class.oid = ANY (%(relations)s::oid[])
 """
 
 PARTITION_KEYS = """
@@ -229,32 +231,44 @@ _KINDS = {
 _BYTEWISE_LOCALES = frozenset({"c", "posix", "c.utf8"})
 
 _Rows = dict[int, list[tuple[Any, ...]]]
+_Statement = tuple[str, Mapping[str, object]]
 
 
 def reflect(
-    connection: psycopg.Connection[Any], schemas: tuple[str, ...] = (), *, own: bool = False, path: str | None = None
+    connection: psycopg.Connection[Any],
+    schemas: Collection[str] = (),
+    *,
+    own: bool = False,
+    path: str | None = None,
+    settings: str | None = None,
 ) -> Schema:
     """Read every table of `schemas`, or of every schema that is not the system's, an extension's or Wane's own.
 
     With `own`, read Wane's own tables alone instead. In either case the result includes every other table that refers
     to one of them or inherits from it. `path` is the search path by which names without a schema are resolved, if it is
-    not the connection's. Types that are not the system's are named with their schemas, whatever the path is.
+    not the connection's. Types that are not the system's are named with their schemas, whatever the path is. `settings`
+    is the statement that sets what the transaction needs, if none is open.
     """
-    with _one_snapshot(connection):
-        requested = {"own": "", "schemas": [OWN_SCHEMA]} if own else {"own": OWN_SCHEMA, "schemas": list(schemas)}
+    with _one_snapshot(connection, settings) as opening:
         searching = [] if path is None else [_set_path(path)]
-        [(before,)], *_, [(searched,)], _, found, connected, [(has_operators,)] = run_together(
+        first = run_together(
             connection,
             [
+                *opening,
                 (_PATH, {}),
                 *searching,
                 (_SEARCHED, {}),
                 _set_path(SEARCH_PATH),
-                (RELATIONS, requested),
+                (NAMES, {}),
+                (EXTENSION_MEMBERS, {}),
                 (CONNECTIONS, {}),
                 (_HAS_OPERATORS, {}),
+                (_database_order(connection.info.server_version), {}),
             ],
         )
+        [(before,)], *_, [(searched,)], _, found, members, connected, [(has_operators,)], [database] = first[
+            len(opening) :
+        ]
         referred: dict[int, set[int]] = defaultdict(set)
         parents: dict[int, list[int]] = defaultdict(list)
         for relation, other, inherited in connected:
@@ -262,14 +276,14 @@ def reflect(
                 parents[relation].append(other)
             else:
                 referred[relation].add(other)
-        shown = _shown(found, referred, parents)
-        relations = [row[:-3] for row in found if row[0] in shown]
-        kinds = [COLUMNS, INDEXES]  # And what some of them have.
+        shown = _shown(found, members, referred, parents, schemas, own=own)
+        relations = [row for row in found if row[0] in shown]
+        kinds = [RELATIONS, COLUMNS, INDEXES]  # And what some of them have.
         kinds += [] if shown.isdisjoint(referred) else [FOREIGN_KEYS]
-        kinds += [TRIGGERS] if any(row[-3] for row in found if row[0] in shown) else []
+        kinds += [TRIGGERS] if any(row[7] for row in relations) else []
         kinds += [PARTITION_KEYS] if any(row[3] == "p" for row in relations) else []
         kinds += [OPERATORS] if has_operators else []
-        details = _read_details(connection, [row[0] for row in relations], kinds, path=before)
+        details = _read_details(connection, [row[0] for row in relations], kinds, database, path=before)
     names = {row[0]: (row[1], row[2]) for row in found}
     tables = [
         replace(
@@ -298,21 +312,34 @@ def read_schemas(connection: psycopg.Connection[Any], path: str) -> list[str]:
     return list(found)
 
 
-def _set_path(path: str) -> tuple[str, dict[str, object]]:
+def _set_path(path: str) -> _Statement:
     return "SELECT pg_catalog.set_config('search_path', %(path)s, true)", {"path": path}
 
 
-def _shown(found: list[tuple[Any, ...]], referred: dict[int, set[int]], parents: dict[int, list[int]]) -> set[int]:
+def _shown(
+    found: list[tuple[Any, ...]],
+    members: list[tuple[Any, ...]],
+    referred: dict[int, set[int]],
+    parents: dict[int, list[int]],
+    schemas: Collection[str],
+    *,
+    own: bool,
+) -> set[int]:
     """Return the requested relations, and whatever refers to one of them or inherits from it.
 
-    An extension that stores the rows of a table in a schema of its own handles their keys by itself; those inheriting
+    A schema that an extension owns is hidden unless it was requested; a table that an extension owns always is. An
+    extension that stores the rows of a table in a schema of its own handles their keys by itself; those inheriting
     tables stay hidden.
     """
-    above = {
-        row[0]: referred.get(row[0], set()) | set(() if of_extension else parents.get(row[0], ()))
-        for *row, of_extension in found
-    }
-    shown = {row[0] for row in found if row[-2]}
+    hidden_schemas = {number for is_schema, number in members if is_schema}
+    hidden_tables = {number for is_schema, number in members if not is_schema}
+    shown, above = set(), {}
+    for relation, schema, *_, number in found:
+        of_extension = number in hidden_schemas
+        requested = schema in schemas or own if schemas or own else not of_extension
+        if requested and (schema == OWN_SCHEMA) is own and relation not in hidden_tables:
+            shown.add(relation)
+        above[relation] = referred.get(relation, set()) | set(() if of_extension else parents.get(relation, ()))
     while more := {relation for relation, others in above.items() if relation not in shown and others & shown}:
         shown |= more
     return shown
@@ -338,19 +365,26 @@ def _ancestors(relation: int, parents: dict[int, list[int]]) -> list[int]:
 
 
 @contextmanager
-def _one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
+def _one_snapshot(connection: psycopg.Connection[Any], settings: str | None) -> Iterator[list[_Statement]]:
+    """Yield the statements that begin a transaction, to be sent with the first ones that read; none if one is open."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
-        yield
+        yield []
         return
-    with connection.transaction():
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield
+    try:
+        yield [(_BEGIN, {}), *([] if settings is None else [(settings, {})])]
+        connection.commit()
+    except BaseException:
+        # A broken connection has ended it already.
+        if not connection.closed:
+            connection.rollback()
+        raise
 
 
 @dataclass(frozen=True, slots=True)
 class _Details:
     """The rows of each detail by the relation they belong to, without the relation's oid."""
 
+    relations: _Rows
     columns: _Rows
     indexes: _Rows
     foreign_keys: _Rows
@@ -364,19 +398,25 @@ class _Details:
 
 
 def _read_details(
-    connection: psycopg.Connection[Any], relations: list[int], kinds: list[str], *, path: str
+    connection: psycopg.Connection[Any], relations: list[int], kinds: list[str], database: Sequence[Any], *, path: str
 ) -> _Details:
     """Read some kinds of details of relations; the transaction has the search path `path` in the end."""
     requested = {"relations": relations}
-    found = run_together(connection, [(kind, requested) for kind in kinds])
-    read = dict(zip(kinds, found, strict=True))
+    found = run_together(connection, [*((kind, requested) for kind in kinds), _set_path(path)])
+    read = dict(zip(kinds, found, strict=False))
     operators = read.pop(OPERATORS, [])
     grouped = {kind: _grouped(rows) for kind, rows in read.items()}
     columns, indexes = grouped[COLUMNS], grouped[INDEXES]
     used = {row[5] for rows in columns.values() for row in rows}
     used.update(collation for rows in indexes.values() for row in rows for collation in row[6])
-    collations, _ = run_together(connection, [(COLLATIONS, {"collations": list(used)}), _set_path(path)])
+    used -= {0, DEFAULT_COLLATION}
+    provider, collate, locale = database
+    collations = [(DEFAULT_COLLATION, provider, collate, (provider == "i" and locale) or collate, False)]
+    if used:
+        [others] = run_together(connection, [(COLLATIONS, {"collations": list(used)})])
+        collations += others
     return _Details(
+        grouped[RELATIONS],
         columns,
         indexes,
         grouped.get(FOREIGN_KEYS, {}),
@@ -386,6 +426,13 @@ def _read_details(
         {oid for oid, *_, loose in collations if loose},
         dict(operators),
     )
+
+
+def _database_order(version: int) -> str:
+    """Write the query for a database's own order, with the columns that a version of the server has."""
+    provider = "'c'" if version < 150000 else "datlocprovider::text"
+    locale = "NULL" if version < 150000 else "daticulocale" if version < 170000 else "datlocale"
+    return DATABASE_ORDER.format(provider=provider, locale=locale)
 
 
 def _grouped(found: list[tuple[Any, ...]]) -> _Rows:
@@ -406,8 +453,8 @@ def _order(provider: str, locale: str | None, name: str) -> str | None:
 
 
 def _table(relation: tuple[Any, ...], details: _Details) -> TableInfo:
-    oid, schema, name, relkind, is_partition, row_security, hides, tuples, *rest = relation
-    partitioning, stamp, is_side_table = rest
+    oid, schema, name, relkind, is_partition, row_security, tuples, *_ = relation
+    [(hides, partitioning, stamp, is_side_table)] = details.relations[oid]
     columns = details.columns.get(oid, [])
     indexes = details.indexes.get(oid, [])
     names = {number: column for number, column, *_ in columns}

@@ -69,6 +69,13 @@ _AT_ONCE = {
     )
     for read_only in (False, True)
 }
+_CREATING = {
+    **LOCAL_SETTINGS,
+    # The first call compiles a function, whether it was compiled before to check it or not.
+    "check_function_bodies": "off",
+    # What ends with the session need not survive a crash.
+    "synchronous_commit": "off",
+}
 _NO_ANSWER = "the database refused to answer"
 _LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %s, true)"
 _UNKNOWN_NAMES = (
@@ -256,14 +263,11 @@ class PostgresStore(Store):
         return _identity(self._rows(_IDENTITY if permitted else _DATABASE))
 
     def reflect(self, *, own: bool = False) -> Schema:
-        with (
-            self._turn,
-            _Explained("the schema cannot be read"),
-            self._read_transaction(level="REPEATABLE READ") as connection,
-        ):
+        with self._turn, _Explained("the schema cannot be read"):
             self.located.clear()
-            found = reflect(connection, own=own, path=connection.search_path)
-            return found.with_table(reflect(connection, own=True), "audit") if self.audit else found
+            connection, settings = self._connected(), set_locally(_SETTINGS)
+            found = reflect(connection, own=own, path=connection.search_path, settings=settings)
+            return found.with_table(reflect(connection, own=True, settings=settings), "audit") if self.audit else found
 
     def schemas(self) -> list[str]:
         """Return the schemas in which a name without one is resolved, in their order."""
@@ -391,7 +395,7 @@ class PostgresStore(Store):
                     (one.definition.replace("%", "%%"), {}) for one in missing
                 ]
                 begin = f"{_READ_COMMITTED} READ WRITE"
-                connection.run_in_transaction(begin, set_locally(LOCAL_SETTINGS), definitions)
+                connection.run_in_transaction(begin, set_locally(_CREATING), definitions)
                 connection.functions |= dict.fromkeys((one.name for one in missing), True)
                 self.creations += 1
         return all(connection.functions[one.name] for one in functions)
