@@ -366,7 +366,7 @@ def _print_proofs(proofs: Sequence[Proof]) -> None:
     if not proofs:
         print_line(EMPTY)
     elif problems:
-        repair = "" if all(proof.has_log for proof in proofs) else "try `wane archive repair`, or "
-        print_line(f"[red]damaged: {many(problems, 'problem')}[/]; {repair}restore the files from a backup")
+        remedy = "; restore the files from a backup" if any(one.problems and one.has_log for one in proofs) else ""
+        print_line(f"[red]not verified: {many(problems, 'problem')}[/]{remedy}")
     else:
         print_line(f"[green]verified: {many(len(proofs), 'table')}, every file as the log has it[/]")
