@@ -42,7 +42,10 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert "cold moves it to the archive with the next sweep of a worker or `wane archive run`\n" in why
     due = wane("archive", "run", "--dry-run")
     assert "not moved now" not in due.err
-    assert due.err.splitlines()[-1] == "a dry run: 30 rows would be archived, nothing was changed"
+    assert (
+        due.err.splitlines()[-1]
+        == "a dry run: 30 rows would be archived, with their followers in event_read, nothing was changed"
+    )
     done = wane("archive", "run", "--fast")
     assert done.code == 0, done.err
     assert "event.cold" in done.out
