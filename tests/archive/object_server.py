@@ -26,6 +26,7 @@ from deltalake import DeltaTable
 from wane._archive.delta.object_store import file_system
 
 FAULTS = "/faults"
+_BUSY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class ObjectServer:
 
     @contextmanager
     def failing(self, do: str, *, method: str = "", path: str = "", times: int = 1_000_000) -> Iterator[None]:
-        """Let requests fail: `drop` the connection before one is served, `lose` the answer of one that is, or `strip`
-        the condition of a put."""
+        """Let requests fail: `drop` the connection before one is served, `lose` the answer of one that is, `throttle`
+        those of a client, or `strip` the condition of a put."""
         fault = {"do": do, "method": method, "path": path, "times": times}
         self.request("POST", FAULTS, json.dumps(fault).encode())
         try:
@@ -165,6 +166,9 @@ class _Faulty:
             environ.pop("HTTP_IF_NONE_MATCH", None)
         if do == "drop":
             return self._hang_up(environ, start_response)
+        if do == "throttle":
+            start_response("503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(_BUSY)))])
+            return [_BUSY]
         answer = self._serve(environ, start_response)
         if do != "lose":
             return answer

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,7 +24,7 @@ from deltalake import DeltaTable
 import wane
 from archive.cold import CONTRACT, Cold, cold_keeper, conserve, events, insert_events
 from archive.inline import InlineExecutor
-from archive.object_server import ObjectServer
+from archive.object_server import ObjectServer, object_server
 from archive.test_expire import EXPIRING, GOING, ROWS, old_events, reads
 from archive.test_full_disk import all_rows
 from archive.test_upkeep import everything, june
@@ -202,7 +203,7 @@ def test_a_restore_that_was_killed_at_any_step_is_finished_in_a_bucket(
         assert [proof.problems for proof in cold.keeper.archive.verify()] == [(), ()]
 
 
-@pytest.mark.sampled("sqlite-commits-unanswered", "postgres-put")
+@pytest.mark.sampled("sqlite-commits-unanswered", "postgres-put", "sqlite-throttled")
 @pytest.mark.parametrize(
     "fault",
     [
@@ -211,8 +212,9 @@ def test_a_restore_that_was_killed_at_any_step_is_finished_in_a_bucket(
         {"do": "drop", "method": "PUT", "times": 1},
         {"do": "drop", "method": "GET", "times": 1},
         {"do": "drop", "method": "HEAD", "times": 1},
+        {"do": "throttle", "times": 3},
     ],
-    ids=["commits-unanswered", "file-unanswered", "put", "get", "head"],
+    ids=["commits-unanswered", "file-unanswered", "put", "get", "head", "throttled"],
 )
 def test_a_connection_that_is_lost_loses_no_row(
     database: Database, tmp_path: Path, server: ObjectServer, url: str, fault: dict[str, Any]
@@ -231,6 +233,30 @@ def test_a_connection_that_is_lost_loses_no_row(
         conserve(cold, ever, done=True)
         assert len(cold.cold()) == 20
         assert len([entry for entry in history(f"{url}/event") if entry.get("wane.sweep") == "1"]) == 1
+
+
+def test_a_server_that_is_down_is_named_within_seconds(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(database, 20)
+    ever = all_rows(database)
+    with object_server() as stopped:
+        for name, value in stopped.environment.items():
+            monkeypatch.setenv(name, value)
+        url = f"{stopped.bucket()}/cold"
+    with cold_keeper(database, tmp_path, server=stopped, url=url) as cold:
+        began = time.monotonic()
+        failed = cold.one()
+        seconds = time.monotonic() - began
+        with pytest.raises(ArchiveError) as refused:
+            cold.keeper.archive.tables()
+        hot = {table: set(cold.hot(table)) for table in ever}
+    assert failed.outcome is Outcome.FAILED
+    for text in (failed.message, str(refused.value)):
+        assert f"the object store at {stopped.address} cannot be reached: Connection refused" in text
+        assert "start it, or correct AWS_ENDPOINT_URL" in text
+    assert seconds < 6, "the clients' own retries take 16"
+    assert hot == ever
 
 
 def history(url: str) -> list[dict[str, Any]]:

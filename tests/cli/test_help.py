@@ -131,3 +131,22 @@ def test_the_schema_is_json(wane: Wane) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.json["$schema"].endswith("schema")
     assert wane("schema", "--json").json == done.json
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        ("hold add jobs --reason x --until 5d", "--ends"),
+        ("hold add jobs --reson x", "--reason"),
+        ("token create ci --until=5d", "--expires"),
+        ("prune jobs --force", "--yes"),
+        ("migrate --xyzzy", "--contract, --json, --print, --url"),
+        ("audit --since 1d", "list --since"),
+        ("archive --dryrun run", "compact --dry-run"),
+    ],
+)
+def test_an_option_that_there_is_not_suggests_the_one_that_is_meant(wane: Wane, words: str, suggested: str) -> None:
+    refused = wane(*words.split())
+    assert refused.code == 2
+    shown = " ".join(refused.err.replace("│", " ").split())
+    assert f"(Possible options: {suggested}{', ' if 'archive' in words else ')'}" in shown

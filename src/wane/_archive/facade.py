@@ -16,7 +16,7 @@ from wane._archive.restore.journal import PROTECT, JournaledRestore, OnConflict,
 from wane._arguments import require_at_least_one
 from wane._contract.duration import format_duration
 from wane._contract.lookup import find_table, is_named, require_known
-from wane._contract.model import Contract, Rule, Table, ToArchive
+from wane._contract.model import Contract, Rule, Table, ToArchive, walk_followers
 from wane._db import Store
 from wane._db.transaction import Transaction
 from wane._findings import Finding, did_you_mean
@@ -168,7 +168,10 @@ class Archive:
             way = self._contract.described_transform(str(table.name), rule)
             closed = closed_gate(flags, table.name, self._contract.sweep)
             waits = archiver.waits(table, rule, now)
-            found.append(DueRule(str(table.name), rule.name, due, self._unfinished(table), way, closed, waits))
+            with_them = tuple(dict.fromkeys(str(one.reference.table) for one in walk_followers(rule.followers)))
+            found.append(
+                DueRule(str(table.name), rule.name, due, self._unfinished(table), way, closed, waits, with_them)
+            )
         return found
 
     def _unfinished(self, table: Table) -> str:

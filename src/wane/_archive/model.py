@@ -52,6 +52,8 @@ class DueRule:
     """Why a run would move nothing now: a flag that is off, and what turns it on; empty if it would."""
     waits: str = ""
     """Why a run that waits leaves the rows: fewer than `least_rows` are due; empty if it would move them."""
+    followers: tuple[str, ...] = ()
+    """Tables whose rows leave with them: `due` does not count those."""
 
 
 @dataclass(frozen=True, slots=True)

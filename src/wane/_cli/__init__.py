@@ -72,12 +72,15 @@ _MORE_MODULES = {
 @cache
 def load(name: str) -> Any:
     """Import a command, or a group of commands, and everything that it needs."""
+    from wane._cli.suggestions import suggest_options
+
     module = import_module(f"wane._cli.{_MODULES[name]}")
     for more in _MORE_MODULES.get(name, ()):
         import_module(f"wane._cli.{more}")
     group = typer.main.get_group(module.app)
     command = group.commands.get(name, group)
     improve_help(command, (name,))
+    suggest_options(command)
     return command
 
 

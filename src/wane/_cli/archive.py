@@ -102,6 +102,11 @@ def archive_run(
     )
 
 
+def _own(run: ArchiveRun, counts: str) -> int:
+    """Count rows of the tables that rules select from, as a dry run does; followers are counted apart."""
+    return sum(getattr(rule, counts).get(rule.table, 0) for rule in run.rules)
+
+
 _RUNS = Listed(
     ("rule", "archived", "left", "stayed", "ended"),
     ("archived", "left", "stayed"),
@@ -117,8 +122,10 @@ _RUNS = Listed(
     ],
     lambda run: {
         "with_work": int(bool(run.rules)),
-        "rows_archived": sum(sum(rule.archived.values()) for rule in run.rules),
-        "rows_left": sum(sum(rule.evicted.values()) for rule in run.rules),
+        "rows_archived": _own(run, "archived"),
+        "rows_left": _own(run, "evicted"),
+        "followers_archived": sum(sum(rule.archived.values()) for rule in run.rules) - _own(run, "archived"),
+        "followers_left": sum(sum(rule.evicted.values()) for rule in run.rules) - _own(run, "evicted"),
     },
     lambda run: [f"{rule.table}.{rule.rule}: {rule.message}" for rule in run.rules if rule.outcome is Outcome.FAILED],
     lambda run: bool(run.rules) and all(rule.outcome is Outcome.OFF for rule in run.rules),
@@ -152,7 +159,10 @@ def _dry_run(call: Call, names: Sequence[str], fleet: Path | None, *, wait: bool
         for one in due:
             if one.waits:
                 print_line(escape(f"{one.table}.{one.rule}: {one.waits}"))
-        print_line(f"a dry run: {many(total['rows_due'], 'row')} would be archived{unknown}, nothing was changed")
+        names = ", ".join(dict.fromkeys(name for one in due if one.due and not one.waits for name in one.followers))
+        followers = f", with their followers in {escape(names)}" if names else ""
+        rows = many(total["rows_due"], "row")
+        print_line(f"a dry run: {rows} would be archived{unknown}{followers}, nothing was changed")
 
     return CommandResult({"rules": due}, show)
 
@@ -172,6 +182,7 @@ _DUE = Listed(
         "rows_due": sum(one.due or 0 for one in rules if not one.waits),
         "uncounted": sum(one.due is None and not one.waits for one in rules),
     },
+    note="followers not counted",
 )
 
 
@@ -366,7 +377,7 @@ def _print_proofs(proofs: Sequence[Proof]) -> None:
     if not proofs:
         print_line(EMPTY)
     elif problems:
-        repair = "" if all(proof.has_log for proof in proofs) else "try `wane archive repair`, or "
-        print_line(f"[red]damaged: {many(problems, 'problem')}[/]; {repair}restore the files from a backup")
+        remedy = "; restore the files from a backup" if any(one.problems and one.has_log for one in proofs) else ""
+        print_line(f"[red]not verified: {many(problems, 'problem')}[/]{remedy}")
     else:
         print_line(f"[green]verified: {many(len(proofs), 'table')}, every file as the log has it[/]")

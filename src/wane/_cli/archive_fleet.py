@@ -34,6 +34,8 @@ class Listed:
     """What went wrong inside a member's result: the member counts as failed."""
     off: Callable[[Any], bool] = lambda _: False
     """Whether flags let nothing run."""
+    note: str = ""
+    """What the numbers do not include."""
 
 
 def across(
@@ -120,4 +122,5 @@ def _print(
         name: number for name, number in counts.items() if name not in ("members", "done", "failed", "off", "stopped")
     }
     words += [f"{number:,} {name.replace('_', ' ')}" for name, number in numbers.items()]
+    words += [listed.note] if listed.note else []
     print_line(f"{', '.join(words)}{_DRY if dry_run else ''}")

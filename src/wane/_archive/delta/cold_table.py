@@ -178,14 +178,16 @@ class ColdTable:
                 return self._delta()  # Another database has created it since.
             raise ArchiveError(
                 f"{self.root} is not a Delta Lake table: it has files, and no {LOG}",
-                f"restore {LOG} from a backup if the archive was here; else name another folder, or empty this one",
+                f"if the archive was here: `wane archive repair`, or restore {LOG} from a backup; else name another folder, or"
+                " empty this one",
             )
         except OSError as problem:
             raise unreadable(self.root, problem) from problem
         except DeltaError as problem:
             raise ArchiveError(
                 f"the log of {self.root} cannot be read: {problem}",
-                f"restore {self.log} from a backup: it names the files that hold archived rows",
+                "`wane archive repair` writes it anew if the database has copies of its entries; else restore"
+                f" {self.log} from a backup: it names the files that hold archived rows",
             ) from problem
 
     def _is_empty(self) -> bool:

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from wane._archive.delta.endpoint import AZURE_ENDPOINT, endpoint, require_endpoint
 from wane.errors import ArchiveError
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ _RETRIES = {"max_retries": str(_ATTEMPTS), "retry_timeout": "60s"}
 _CONNECT_SECONDS = 10
 _REQUEST_SECONDS = 60
 _UNSAFE = "AWS_S3_ALLOW_UNSAFE_RENAME"
-_AZURE_ENDPOINT = "AZURE_STORAGE_ENDPOINT"
-
 
 REMEDY = "check the bucket, the credentials in the environment and the network"
 _ANSWER = re.compile(r"<Code>(\w+)</Code>\s*<Message>(.*?)</Message>", re.DOTALL)
@@ -127,6 +126,7 @@ class ObjectPath:
     def _access(self, what: str) -> Iterator[FileSystem]:
         """Yield the client; raise ArchiveError if the store refuses or cannot be reached, FileNotFoundError as it
         is."""
+        require_endpoint(self.scheme)
         try:
             yield file_system(self.scheme)
         except FileNotFoundError:
@@ -200,7 +200,7 @@ def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> FileSyst
     if scheme == "s3":
         return fs.S3FileSystem(
             region=_region(named),
-            endpoint_override=_endpoint(named),
+            endpoint_override=endpoint(scheme, named),
             connect_timeout=_CONNECT_SECONDS,
             request_timeout=_REQUEST_SECONDS,
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
@@ -216,17 +216,17 @@ def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> FileSyst
             "an archive at az:// needs the name of its storage account in the environment",
         )
     key = named.get("AZURE_STORAGE_ACCOUNT_KEY")
-    return fs.AzureFileSystem(account_name=account, account_key=key, **azure_hosts(named.get(_AZURE_ENDPOINT), account))
+    return fs.AzureFileSystem(account_name=account, account_key=key, **azure_hosts(endpoint(scheme, named), account))
 
 
-def azure_hosts(endpoint: str | None, account: str) -> dict[str, str]:
+def azure_hosts(url: str | None, account: str) -> dict[str, str]:
     """Return how Arrow names the hosts of an Azure endpoint: of another cloud, of a private network, or of an emulator.
 
     Delta Lake reads the same variable. An account is the first label of a host, or the first part of a path.
     """
-    if not endpoint:
+    if not url:
         return {}
-    scheme, _, rest = endpoint.rstrip("/").partition("://")
+    scheme, _, rest = url.rstrip("/").partition("://")
     if rest.startswith(f"{account}.blob."):
         blob = rest.removeprefix(account)
         names = {"blob_storage_authority": blob, "dfs_storage_authority": blob.replace(".blob.", ".dfs.", 1)}
@@ -235,7 +235,7 @@ def azure_hosts(endpoint: str | None, account: str) -> dict[str, str]:
         names = {"blob_storage_authority": host, "dfs_storage_authority": host}
     else:
         raise ArchiveError(
-            f"{_AZURE_ENDPOINT}={endpoint} does not name the account {account}",
+            f"{AZURE_ENDPOINT}={url} does not name the account {account}",
             f"write https://{account}.blob.core.windows.net with the cloud's own suffix, or http://host:port/{account}",
         )
     return {**names, "blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
@@ -244,30 +244,28 @@ def azure_hosts(endpoint: str | None, account: str) -> dict[str, str]:
 def storage_options(path: object) -> dict[str, str] | None:
     """Return what Delta Lake needs to know of an object store besides the environment; None for a folder.
 
-    Raise ArchiveError if the environment turns conditional puts off.
+    Raise ArchiveError if the environment turns conditional puts off, or names an endpoint where nothing answers.
     """
     if not isinstance(path, ObjectPath):
         return None
+    require_endpoint(path.scheme)
+    url = endpoint(path.scheme, os.environ)
     if path.scheme != "s3":
-        plain = path.scheme == "az" and os.environ.get(_AZURE_ENDPOINT, "").startswith("http://")
+        plain = path.scheme == "az" and (url or "").startswith("http://")
         return {**_RETRIES, "allow_http": "true"} if plain else dict(_RETRIES)
     if os.environ.get(_UNSAFE, "").lower() not in ("", "false", "0"):
         raise ArchiveError(
             f"{_UNSAFE} is set, with which two writers overwrite each other's commits", "remove it from the environment"
         )
     options = {**_RETRIES, "aws_conditional_put": "etag"}
-    endpoint, region = _endpoint(os.environ), _region(os.environ)
-    if endpoint is not None:
-        options["aws_endpoint"] = endpoint
-        if endpoint.startswith("http://"):
+    region = _region(os.environ)
+    if url is not None:
+        options["aws_endpoint"] = url
+        if url.startswith("http://"):
             options["aws_allow_http"] = "true"
     if region is not None:
         options["aws_region"] = region
     return options
-
-
-def _endpoint(settings: Any) -> str | None:
-    return settings.get("AWS_ENDPOINT_URL_S3") or settings.get("AWS_ENDPOINT_URL") or None
 
 
 def _region(settings: Any) -> str | None:
