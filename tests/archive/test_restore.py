@@ -9,8 +9,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from wane._archive.journal import Journal
 from wane._archive.model import Restored
 from wane._archive.restore import loading
 from wane._archive.restore import restore as restoring
-from wane._archive.restore.journal import RestoreJournal
-from wane._archive.restore.loading import load_piece
+from wane._archive.restore.journal import RestoreJournal, batches_of
+from wane._archive.restore.loading import load_pieces
 from wane._archive.rows.dialects import archive_dialect
 from wane._archive.spark.connect import opened
 from wane._check.cover import uncovered
@@ -35,6 +36,7 @@ from wane._check.propose import propose
 from wane._cli import app
 from wane._contract.names import TableName
 from wane._db.postgres.gate import GATE
+from wane._prune.sql_activity import activity_of
 from wane._prune.sweep import Outcome
 from wane.errors import ArchiveBusy, ArchiveError, WrongArgument
 
@@ -461,7 +463,7 @@ def then(step: Callable[..., Any], act: Callable[[], object]) -> Callable[..., A
 
 STEPS: dict[str, tuple[Any, str]] = {
     "chosen": (inline, "stage"),
-    "in the middle": (restoring, "load_piece"),
+    "in the middle": (restoring, "load_pieces"),
     "back": (restoring._Restore, "_load"),
 }
 
@@ -503,7 +505,7 @@ def test_a_signal_stops_the_command_that_restores_and_the_next_run_of_the_archiv
     with cold_keeper(sqlite_database, tmp_path) as cold:
         cold.one()
         with monkeypatch.context() as patch:
-            patch.setattr(restoring, "load_piece", then(load_piece, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+            patch.setattr(restoring, "load_pieces", then(load_pieces, lambda: os.kill(os.getpid(), signal.SIGTERM)))
             stopped = CliRunner().invoke(app, words)
         assert stopped.exit_code == 128 + signal.SIGTERM
         assert "restore 1 was stopped" in stopped.output
@@ -589,20 +591,21 @@ def test_a_task_that_was_overtaken_by_another_attempt_changes_nothing(
 ) -> None:
     events(database, 60)
 
-    def twice(job: Any, number: int) -> str:
+    def twice(job: Any, numbers: Sequence[int]) -> str:
         """Run a task once more, from where it began, because Spark believed that it was dead."""
+        [number] = numbers
         with opened(job.source) as store, store.transaction() as transaction:
             before = RestoreJournal(transaction).pieces(job.restore)[number]
-        load_piece(job, number)
+        load_pieces(job, numbers)
         with opened(job.source) as store:
             late = loading._PieceLoad(job, store, before)
             try:
                 late.batch(list(loading._families(job, number, archive_dialect(store)))[:5])
             except ArchiveBusy:
-                return json.dumps({"piece": number})
+                return json.dumps({"pieces": numbers})
         return json.dumps({"error": "ArchiveError", "message": "it went on"})
 
-    monkeypatch.setattr(restoring, "load_piece", twice)
+    monkeypatch.setattr(restoring, "load_pieces", twice)
     with cold_keeper(database, tmp_path) as cold:
         cold.one()
         assert back(cold, where="id <= 40").restored["event"] == 40
@@ -784,7 +787,7 @@ def test_a_restore_that_is_cancelled_halfway_has_every_row_exactly_once(
     with cold_keeper(database, tmp_path, CONTRACT.replace("range_rows = 60", "range_rows = 20")) as cold:
         cold.one()
         with monkeypatch.context() as patch:
-            patch.setattr(restoring, "load_piece", _half)
+            patch.setattr(restoring, "load_pieces", _half)
             with pytest.raises(ArchiveError):
                 back(cold, where="id <= 40")
         conserve(cold, known, done=False)
@@ -799,6 +802,53 @@ def test_a_restore_that_is_cancelled_halfway_has_every_row_exactly_once(
         conserve(cold, known, done=True)
 
 
+@pytest.mark.parametrize("pauses", [True, False])
+def test_pieces_come_back_in_as_many_tasks_as_may_share_the_time(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: bool
+) -> None:
+    events(database, 150)
+    tasks: list[tuple[int, list[int]]] = []
+
+    def noted(job: Any, numbers: Sequence[int]) -> str:
+        tasks.append((job.pace.connections, list(numbers)))
+        return load_pieces(job, numbers)
+
+    monkeypatch.setattr(restoring, "load_pieces", noted)
+    with cold_keeper(database, tmp_path, CONTRACT.replace("range_rows = 60", "range_rows = 20")) as cold:
+        cold.one()
+        pace = replace(PACE, duty=0.99) if pauses else PACE
+        restored = cold.keeper.archive.restore("event", pace=pace, where="id <= 100").restored["event"]
+        assert (restored, set(cold.hot())) == (100, {*range(1, 101), *STAYING})
+    pieces = sorted(number for _, numbers in tasks for number in numbers)
+    assert pieces == list(range(5))
+    most = (2 if database.store == "postgres" else 1) if pauses else 5
+    assert [connections for connections, _ in tasks] == [most] * most
+
+
+def test_what_tasks_of_a_restore_commit_is_no_use_by_others(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    events(postgres_database, 60)
+    with cold_keeper(postgres_database, tmp_path, CONTRACT.replace("range_rows = 60", "range_rows = 20")) as cold:
+        cold.one()
+        back(cold, where="id <= 40")
+        store = cold.keeper.store
+        counters = activity_of(store, batches_of(store.dialect, 1))
+
+        def seen(*run: str) -> int:
+            before = counters.read()
+            postgres_database.script("; ".join(run))
+            after = counters.read()
+            assert before is not None
+            assert after is not None
+            return after.changes - before.changes
+
+        batch = "UPDATE wane.audit SET batches = batches + 1 WHERE run_id = 'restore-1-1'"
+        use = "UPDATE event SET body = 'of the application' WHERE id = 1"
+        # Transactions of other databases of the server count too.
+        assert [0, 1] in [[seen(batch), seen(use)] for _ in range(40)]
+
+
 class _Killed(BaseException):
     """The process ends here."""
 
@@ -807,8 +857,9 @@ def _killed(*_: object) -> None:
     raise _Killed
 
 
-def _half(job: Any, number: int) -> str:
+def _half(job: Any, numbers: Sequence[int]) -> str:
     """Bring one batch of the first piece back, and fail."""
+    [number] = numbers
     with opened(job.source) as store:
         with store.transaction() as transaction:
             piece = RestoreJournal(transaction).pieces(job.restore)[number]

@@ -35,7 +35,7 @@ PROTECT = timedelta(milliseconds=20)
 def hook(steps: Steps) -> None:
     executor.default = inline.ForkedExecutor
     steps.before(inline.ForkedExecutor, "stage", "stage")
-    steps.function(restore, "load_piece", "bring")
+    steps.function(restore, "load_pieces", "bring")
     steps.function(restore, "remove_copies", "remove copies")
     for owner, method, step in (
         (restore._Restore, "_compare", "look"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -157,6 +158,28 @@ def test_values_of_frequent_statements_come_back_as_those_of_the_first(store: Po
     with pytest.raises(StoreError, match="NUL"):
         store.run("SELECT %(n)s::text", {"n": "a\0b"})
     assert often(store) == ["pg_catalog, pg_temp"] * 8
+
+
+STYLED = "SELECT timestamptz '2024-01-02 03:04:05+00', timestamp '2024-01-02 03:04:05', date '2024-01-02', interval '1 day 2 hours'"
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["datestyle = 'SQL, DMY'", "datestyle = 'German'", "datestyle = 'Postgres'", "intervalstyle = 'iso_8601'"],
+)
+def test_times_are_read_whatever_the_style_of_the_database_is(postgres_database: PostgresDatabase, style: str) -> None:
+    """The style of Wane's transactions ends with them, which may be before the driver reads a result."""
+    [(name,)] = postgres_database.query("SELECT quote_ident(current_database())")
+    postgres_database.execute(f"ALTER DATABASE {name} SET {style}")
+    at = datetime(2024, 1, 2, 3, 4, 5)
+    known = [(at.replace(tzinfo=UTC), at, at.date(), timedelta(days=1, hours=2))]
+    with open_store(resolve_url(postgres_database.url)) as store:
+        assert isinstance(store, PostgresStore)
+        assert store.now().tzinfo is not None
+        assert store.read(Statement(STYLED, {}), 5.0) == known
+        assert store.run(STYLED, {}) == known
+        with store.snapshot() as transaction:
+            assert transaction.execute(STYLED, {}) == known
 
 
 def test_a_frequent_statement_is_repeated_after_a_rollback(store: PostgresStore) -> None:

@@ -427,7 +427,7 @@ class SparkSettings(Section):
     )
     evictors: Annotated[int, Field(ge=1, le=8, strict=True)] = setting(
         2,
-        "PostgreSQL: the most tasks in which a sweep evicts at a time; beside other users they share the time that `duty` allows.",
+        "PostgreSQL: the most tasks in which a sweep evicts, or a restore that pauses loads, at a time; beside other users they share the time that `duty` allows.",
     )
     lease_seconds: Annotated[int, Field(ge=5, le=86_400, strict=True)] = setting(
         60, "How long a dead writer blocks others from the same table's archive."

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from wane._archive.journal import AT_ONCE
+from wane._db.statement import Dialect
 from wane._db.transaction import Transaction
 from wane._journal import Entries, JournalTable
 
@@ -89,6 +90,16 @@ RESTORES = JournalTable(
 )
 _PIECES = JournalTable("archive_restore_piece", JournaledPiece, order="number")
 _UNRESTORED = JournalTable("archive_restore_kept", UnrestoredRow, order="key")
+
+
+def batches_of(dialect: Dialect, restore: int) -> str:
+    """Return the query that counts the batches of a restore, over all pieces; it names everything in full."""
+    return (
+        "SELECT coalesce(pg_catalog.sum(audit.batches), 0)::pg_catalog.int8"
+        f" FROM {dialect.own_table('archive_restore_piece')} AS piece"
+        f" JOIN {dialect.own_table('audit')} AS audit ON audit.id OPERATOR(pg_catalog.=) piece.audit_id"
+        f" WHERE piece.restore_id OPERATOR(pg_catalog.=) {restore:d}"
+    )
 
 
 class RestoreJournal:

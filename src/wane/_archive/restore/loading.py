@@ -1,7 +1,10 @@
-"""Loading a piece of a restore: the work of one Spark task.
+"""Loading pieces of a restore: the work of one Spark task.
 
-It reads the staged rows of its piece, with what left with them, and writes them batch by batch, each batch one
+It reads the staged rows of a piece, with what left with them, and writes them batch by batch, each batch one
 transaction with its audit entry, its holds and its position in the journal.
+
+At a pace with pauses, tasks that load at a time share the duty, and recognize other users of the database by what the
+restore has not committed itself: see `evictors`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from wane._archive.delta.paths import ColdPath, cold_path, source
 from wane._archive.journal import Journal
 from wane._archive.query.staging import DIGEST, files
 from wane._archive.restore.dialects import restore_dialect
-from wane._archive.restore.journal import JournaledPiece, OnConflict, RestoreJournal
+from wane._archive.restore.journal import JournaledPiece, OnConflict, RestoreJournal, batches_of
 from wane._archive.restore.sql import (
     ColdRow,
     Loaded,
@@ -47,7 +50,9 @@ from wane._db.transaction import Transaction
 from wane._leases import Lease
 from wane._ledger import AuditEntry, Hold, Ledger
 from wane._prune.batches import Batches
+from wane._prune.other_users import OtherUsers
 from wane._prune.pace import Pace
+from wane._prune.sql_activity import activity_of
 from wane._rules.rows import rows_of
 from wane.errors import ArchiveBusy, ArchiveError, Locked, StoreError, TimedOut, Unproven, WaneError
 
@@ -82,9 +87,9 @@ def compare_piece(job: LoadJob, number: int) -> str:
     return answering(lambda: _compare(job, number))
 
 
-def load_piece(job: LoadJob, number: int) -> str:
-    """Load a piece, from where it was left; return its number, as JSON."""
-    return answering(lambda: _load(job, number))
+def load_pieces(job: LoadJob, numbers: Sequence[int]) -> str:
+    """Load some pieces, each from where it was left; return their numbers, as JSON."""
+    return answering(lambda: _load(job, numbers))
 
 
 def _compare(job: LoadJob, number: int) -> dict[str, Any]:
@@ -114,23 +119,32 @@ def _compare(job: LoadJob, number: int) -> dict[str, Any]:
     return {"would": dict(would), "existing": existing, "conflicts": conflicts, "first": first[:_SHOWN]}
 
 
-def _load(job: LoadJob, number: int) -> dict[str, Any]:
+def _load(job: LoadJob, numbers: Sequence[int]) -> dict[str, Any]:
     with opened(job.source) as store:
         store.require_migrated()
+        team = batches_of(store.dialect, job.restore) if job.pace.connections > 1 else None
+        others = OtherUsers(activity_of(store, team))
         with store.transaction() as transaction:
-            [piece] = [one for one in RestoreJournal(transaction).pieces(job.restore) if one.number == number]
-        loading = _PieceLoad(job, store, piece)
-        waiting = islice(_families(job, number, archive_dialect(store)), piece.looked_at, None)
-        ahead = next(waiting, None)
-        while ahead is not None:
-            batch, ahead = _fill(ahead, waiting, loading.batches.size)
-            loading.batch(batch)
-        if loading.piece.looked_at != piece.rows:
-            raise ArchiveError(
-                f"a piece of restore {job.restore} has {loading.piece.looked_at:,} rows, not {piece.rows:,}",
-                "the staged rows were changed by another session; run again",
-            )
-    return {"piece": number}
+            pieces = {piece.number: piece for piece in RestoreJournal(transaction).pieces(job.restore)}
+        for number in numbers:
+            _load_piece(_PieceLoad(job, store, pieces[number], others))
+    return {"pieces": list(numbers)}
+
+
+def _load_piece(loading: _PieceLoad) -> None:
+    job, piece = loading.job, loading.piece
+    if piece.looked_at == piece.rows:
+        return  # By an earlier attempt of this task.
+    waiting = islice(_families(job, piece.number, archive_dialect(loading.store)), piece.looked_at, None)
+    ahead = next(waiting, None)
+    while ahead is not None:
+        batch, ahead = _fill(ahead, waiting, loading.batches.size)
+        loading.batch(batch)
+    if loading.piece.looked_at != piece.rows:
+        raise ArchiveError(
+            f"a piece of restore {job.restore} has {loading.piece.looked_at:,} rows, not {piece.rows:,}",
+            "the staged rows were changed by another session; run again",
+        )
 
 
 def _fill(first: RowFamily, waiting: Iterator[RowFamily], size: int) -> tuple[list[RowFamily], RowFamily | None]:
@@ -147,12 +161,12 @@ def _fill(first: RowFamily, waiting: Iterator[RowFamily], size: int) -> tuple[li
 class _PieceLoad:
     """Loads one piece."""
 
-    def __init__(self, job: LoadJob, store: Store, piece: JournaledPiece) -> None:
+    def __init__(self, job: LoadJob, store: Store, piece: JournaledPiece, others: OtherUsers | None = None) -> None:
         self.job = job
         self.store = store
         self.piece = piece
         self.statements = RestoreRows(rows_of(store), archive_dialect(store), restore_dialect(store))
-        self.batches = Batches(store, job.pace, self._audit(), self._begin, durable=True)
+        self.batches = Batches(store, job.pace, self._audit(), self._begin, durable=True, others=others)
 
     def _audit(self) -> AuditEntry:
         """Return the audit row of this piece so far."""

@@ -30,7 +30,7 @@ from wane._archive.query import staging
 from wane._archive.query.skipping import kinds_of, rows_at_most
 from wane._archive.query.staging import Choice
 from wane._archive.restore.journal import PROTECT, JournaledRestore, OnConflict, RestoreJournal, RestoreState
-from wane._archive.restore.loading import LoadJob, compare_piece, load_piece
+from wane._archive.restore.loading import LoadJob, compare_piece, load_pieces
 from wane._archive.restore.targets import (
     Beside,
     RestoreTables,
@@ -430,14 +430,23 @@ class _Restore:
                 inputs=restore.inputs,
                 protect_until=restore.protect_until,
             )
-            task = _numbered(partial(load_piece, job), pieces)
+            divided = self._divided(pieces)
+            job = replace(job, pace=replace(job.pace, connections=len(divided)))
+            task = _numbered(partial(load_pieces, job), divided)
             progress = partial(self._progress, restore.id)
             progress()
             # A stop cancels the tasks and gives up the lease, without which none of them begins another batch.
-            with closing(arriving(self.context.executor.run(task, len(pieces), progress))) as answered:
+            with closing(arriving(self.context.executor.run(task, len(divided), progress))) as answered:
                 for _ in answered:
                     require_running(self.context.stop)
             progress()
+
+    def _divided(self, pieces: Sequence[int]) -> list[Sequence[int]]:
+        """Divide pieces among tasks: as many as may work at a pace with pauses, where they share the time."""
+        if not self.context.pace.pauses:
+            return [[piece] for piece in pieces]
+        most = 1 if self.store.one_writer else self.context.contract.spark.evictors
+        return [pieces[first::most] for first in range(min(most, len(pieces)))]
 
     def _progress(self, restore: int, *_: int) -> None:
         """Report the rows that were restored, or found to stay, by the journal: tasks write it with every batch.
@@ -561,8 +570,8 @@ def _came_back(journal: RestoreJournal, restore: JournaledRestore, chosen: dict[
     )
 
 
-def _numbered(task: Callable[[int], str], numbers: list[int]) -> Callable[[int], str]:
-    return lambda position: task(numbers[position])
+def _numbered(task: Callable[[Sequence[int]], str], divided: Sequence[Sequence[int]]) -> Callable[[int], str]:
+    return lambda position: task(divided[position])
 
 
 def _require_no_more(chosen: Mapping[str, int], most: Mapping[str, int] | None) -> None:

@@ -94,6 +94,14 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             # With None, the driver would not even prepare what is to be prepared.
             self.prepare_threshold, self.prepared_max = _ON_REQUEST, _MOST_PREPARED
 
+    @property
+    def writes_readable_texts(self) -> bool:
+        """Return whether the driver reads the texts of times in the session's own styles, which a result that is read
+        after its transaction counts as written in."""
+        status = self.pgconn.parameter_status
+        dates, intervals = status(b"DateStyle") or b"ISO", status(b"IntervalStyle") or b"postgres"
+        return dates.startswith(b"ISO") and intervals == b"postgres"
+
     def has_news(self) -> bool:
         """Check whether the server sent something that has not been read."""
         return bool(self._news.poll(0))

@@ -212,8 +212,9 @@ class PostgresStore(Store):
         """Run one statement as `reading` would, in one round trip where it is not inside a transaction."""
         with self._turn, _Explained(what):
             connection = self._connected()
-            if self._inside:
-                return connection.execute(text, parameters).fetchall()
+            if self._inside or not connection.writes_readable_texts:
+                with self._read_transaction(settings) as connection:
+                    return connection.execute(text, parameters).fetchall()
             local = set_locally({**_SETTINGS, **settings})
             return connection.run_in_transaction(f"{_READ_COMMITTED} READ ONLY", local, [(text, parameters)])[0]
 
