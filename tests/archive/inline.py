@@ -25,7 +25,7 @@ from wane._archive.rows import content
 from wane._archive.rows.content import Checks, Shape
 from wane._archive.rows.types import KEY, ORIGIN, PARENT, SWEEP
 from wane._archive.spark import executor
-from wane._archive.spark.executor import Progress, SparkExecutor, Work, unseen
+from wane._archive.spark.executor import Begun, Progress, SparkExecutor, Work, unseen
 from wane.errors import ArchiveError
 
 
@@ -69,6 +69,12 @@ class InlineExecutor:
     def run(self, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
         for number in range(count):
             yield self.call(task, number)
+
+    def most_at_a_time(self) -> int:
+        return 1
+
+    def begin(self, task: Callable[[int], str], count: int) -> Begun:
+        raise NotImplementedError("tasks run one after the other")
 
     def stream(self, work: Work, count: int, progress: Progress = unseen) -> Iterator[str]:
         raise NotImplementedError("there are no frames without Spark")
@@ -153,6 +159,9 @@ class InlineSparkExecutor(SparkExecutor):
 
     def run(self, task: Callable[[int], str], count: int, progress: Progress = unseen) -> Iterator[str]:
         return InlineExecutor().run(task, count, progress)
+
+    def most_at_a_time(self) -> int:
+        return 1
 
 
 def tasks_without_spark(patch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from wane._archive.pipeline.projected_copy import ProjectedJob
 from wane._archive.pipeline.ranges import bounds, cut
 from wane._archive.pipeline.removal import GoneCopies, remove_copies
 from wane._archive.pipeline.unique import copied_twice
-from wane._archive.pipeline.verify import FileJob, KeySpans, ProofJob, files_of, prove
+from wane._archive.pipeline.verify import EarlyReading, FileJob, KeySpans, ProofJob, files_of, prove
 from wane._archive.query.evaluation import failed_projection, projected_shape
 from wane._archive.rows.projection import UnfitProjection
 from wane._archive.spark.connect import exported_snapshot, source_of
@@ -114,6 +114,8 @@ class TableSweep:
         self.recopied = False
         """Whether all ranges are copied in one snapshot of the database, because copying them in several found a row
         twice."""
+        self.early = EarlyReading(self.context.executor)
+        """What is read back of this sweep while its last ranges are copied."""
 
     @property
     def _transform(self) -> dict[str, Any] | None:
@@ -366,13 +368,16 @@ class TableSweep:
             State.COMMITTED: self._evict,
             State.EVICTED: self._finish,
         }
-        while sweep.state is not State.DONE:
-            self.archiver.require_open(self.table)
-            began = time.monotonic()
-            before = sweep.state
-            sweep = steps[before](sweep)
-            self.done.seconds[before.value] += time.monotonic() - began
-            self._emit(sweep, began)
+        try:
+            while sweep.state is not State.DONE:
+                self.archiver.require_open(self.table)
+                began = time.monotonic()
+                before = sweep.state
+                sweep = steps[before](sweep)
+                self.done.seconds[before.value] += time.monotonic() - began
+                self._emit(sweep, began)
+        finally:
+            self.early.end()
 
     def _emit(self, sweep: Journaled, began: float) -> None:
         seconds = time.monotonic() - began
@@ -454,6 +459,7 @@ class TableSweep:
         literal = self.store.literal
         executor = self.context.executor
         executor.spark()  # Before the snapshot is held, because starting it takes seconds.
+        most = executor.most_at_a_time()
         parts = [
             PartJob(
                 part.name,
@@ -481,11 +487,17 @@ class TableSweep:
             # Tasks that cannot share a snapshot of the database read one each; one task for all of them reads one.
             tasks = [ranges] if snapshot is None and self.recopied else [[one] for one in ranges]
             job = CopyJob(sweep.id, source, parts, tasks)
-            for answer in arriving(self._copied(job, sweep)):
+            copied: list[Any] = []
+            for done, answer in enumerate(arriving(self._copied(job, sweep)), 1):
                 with self.store.transaction() as transaction:
                     journal = Journal(transaction)
                     journal.require(self.lease)
                     journal.write(sweep.id, [(manifest["range"], manifest) for manifest in answer["manifests"]])
+                copied += answer["manifests"]
+                if most > 1 and 0 < len(tasks) - done <= min(most, len(copied)):
+                    # No range waits to be copied, so a processor is idle as soon as one of the last is copied.
+                    self.early.begin(self._proof(sweep, copied))
+                    copied = []
 
     def _copied(self, job: CopyJob, sweep: Journaled) -> Iterator[str]:
         """Run the tasks of a copy; a projection goes through a DataFrame, everything else is written as it is read."""
@@ -503,7 +515,8 @@ class TableSweep:
         manifests = self._manifests(sweep)
         all_ranges = [manifest["range"] for manifest in manifests]
         try:
-            spans = self._prove(sweep, manifests)
+            spans = self._prove(sweep, manifests, self.early)
+            self.early = EarlyReading(self.context.executor)
             twice = copied_twice(self.context.executor, self._files(manifests), spans)
             if twice is not None and self.recopied:
                 part, key = twice
@@ -524,10 +537,13 @@ class TableSweep:
         self.recopied = True
         return self._move(sweep, State.PLANNED, discard=all_ranges)
 
-    def _prove(self, sweep: Journaled, manifests: Sequence[Any]) -> KeySpans:
-        job = ProofJob(sweep.columns, self._files(manifests), sweep.strict)
+    def _proof(self, sweep: Journaled, manifests: Sequence[Any]) -> ProofJob:
+        return ProofJob(sweep.columns, self._files(manifests), sweep.strict)
+
+    def _prove(self, sweep: Journaled, manifests: Sequence[Any], early: EarlyReading | None = None) -> KeySpans:
         names = [cold.name for cold in self.cold]
-        return prove(self.context.executor, job, manifests, names, self._progress(sweep))
+        job = self._proof(sweep, manifests)
+        return prove(self.context.executor, job, manifests, names, self._progress(sweep), early)
 
     def _commit(self, sweep: Journaled) -> Journaled:
         self._add(sweep, self._manifests(sweep))

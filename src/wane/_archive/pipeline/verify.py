@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from wane._archive.pipeline.projected_copy import read_digests
 from wane._archive.rows import content
 from wane._archive.rows.content import UNPROVEN_HINT, Checks, Shape
 from wane._archive.rows.types import KEY
-from wane._archive.spark.executor import ArchiveExecutor, Progress, unseen
+from wane._archive.spark.executor import ArchiveExecutor, Begun, Progress, unseen
 from wane.errors import Unproven
 
 KeySpan = list[int] | None
@@ -75,15 +75,59 @@ def files_of(folders: Sequence[ColdPath], manifests: Sequence[Any]) -> list[File
     ]
 
 
+class EarlyReading:
+    """Reads back the files of copied ranges while others are still copied."""
+
+    def __init__(self, executor: ArchiveExecutor) -> None:
+        self._executor = executor
+        self._begun: list[Begun] = []
+        self.paths: set[str] = set()
+        """The files that it was given."""
+
+    def begin(self, job: ProofJob) -> None:
+        """Begin to read the files of a job."""
+        if job.files:
+            self._begun.append(self._executor.begin(partial(read_back, job), len(job.files)))
+            self.paths.update(file.path for file in job.files)
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Wait for its end; return what is in the files, or raise what went wrong."""
+        return [answer for begun in self._begun for answer in answers(begun.answers())]
+
+    def end(self) -> None:
+        """End what is still read."""
+        for begun in self._begun:
+            begun.end()
+
+
+def _read_files(
+    executor: ArchiveExecutor, job: ProofJob, early: EarlyReading, progress: Progress
+) -> list[dict[str, Any]]:
+    """Read back every file of a job that is not read early; return what is in all of them."""
+
+    def emit(done: int, _: int) -> None:
+        progress(len(early.paths) + done, len(job.files))
+
+    rest = replace(job, files=[file for file in job.files if file.path not in early.paths])
+    # First the rest: what was begun early goes on meanwhile.
+    read = answers(executor.run(partial(read_back, rest), len(rest.files), emit)) + early.answers()
+    found = {answer["path"]: answer for answer in read}
+    return [found[file.path] for file in job.files]
+
+
 def prove(
     executor: ArchiveExecutor,
     job: ProofJob,
     manifests: Sequence[Any],
     names: Sequence[str],
     progress: Progress = unseen,
+    early: EarlyReading | None = None,
 ) -> KeySpans:
-    """Raise Unproven unless the files hold exactly what the database requires; return the keys that they hold."""
-    found = answers(executor.run(partial(read_back, job), len(job.files), progress))
+    """Raise Unproven unless the files hold exactly what the database requires; return the keys that they hold.
+
+    `early`: what was begun to be read back before.
+    """
+    found = _read_files(executor, job, early or EarlyReading(executor), progress)
     read: dict[tuple[int, int], Checks] = {}
     spans: dict[int, list[KeySpan]] = defaultdict(list)
     for answer in found:
@@ -164,7 +208,7 @@ def _read_back(job: ProofJob, file: FileJob) -> dict[str, Any]:
                     keys.append(content.key_numbers(content.whole(table[KEY])))
     except (OSError, pa.ArrowException) as problem:
         raise _damaged(file, str(problem)) from problem
-    return {"range": file.range, "part": file.part, "checks": checks.numbers(), "keys": _span(keys)}
+    return {"path": file.path, "range": file.range, "part": file.part, "checks": checks.numbers(), "keys": _span(keys)}
 
 
 def _span(keys: Sequence[Any]) -> KeySpan:

@@ -46,6 +46,16 @@ def unseen(done: int, of: int) -> None:
     """Ignore progress."""
 
 
+class Begun(Protocol):
+    """Work that was begun beside other work."""
+
+    def answers(self, progress: Progress = unseen) -> Iterator[str]:
+        """Wait for its end; yield the answers of its tasks as they arrive, in any order."""
+
+    def end(self) -> None:
+        """End it, unless it has ended: its answers are no longer needed."""
+
+
 class ArchiveExecutor(Protocol):
     """Runs the pipeline's work."""
 
@@ -57,6 +67,12 @@ class ArchiveExecutor(Protocol):
 
         What was answered is yielded before a failure is raised.
         """
+
+    def most_at_a_time(self) -> int:
+        """Return how many tasks run at a time; 1 if no work can be begun beside other work."""
+
+    def begin(self, task: Callable[[int], str], count: int) -> Begun:
+        """Begin to run a task for every number below `count`, on processors that earlier work leaves idle."""
 
     def stream(self, work: Work, count: int, progress: Progress = unseen) -> Iterator[str]:
         """Run the same of a frame of answers, which `work` makes of the numbers below `count`, each in its own task."""
@@ -86,6 +102,15 @@ class SparkExecutor:
             yield from _OwnTasks(self.spark(), task, count).answers(progress)
         else:
             yield from _RemoteJob(self.spark(), partial(_in_tasks, task), count).answers(progress)
+
+    def most_at_a_time(self) -> int:
+        # Over Connect, each job is sent the progress of all.
+        return 1 if self._settings.remote is not None else self.spark().sparkContext.defaultParallelism
+
+    def begin(self, task: Callable[[int], str], count: int) -> Begun:
+        job = _OwnTasks(self.spark(), task, count)
+        job.begin()
+        return job
 
     def stream(self, work: Work, count: int, progress: Progress = unseen) -> Iterator[str]:
         if count:
@@ -120,26 +145,26 @@ class _Job(ABC):
         self._name = f"wane-{uuid.uuid4().hex}"
         self._all: list[tuple[int, str]] = []
         self._problem: Exception | None = None
+        self._job = threading.Thread(target=self._work, name="wane-spark", daemon=True)
 
-    def answers(self, progress: Progress) -> Iterator[str]:
+    def begin(self) -> None:
+        """Begin it; `answers` begins what was not."""
+        self._job.start()
+
+    def answers(self, progress: Progress = unseen) -> Iterator[str]:
         given: set[int] = set()
         done = 0
-        job = threading.Thread(target=self._work, name="wane-spark", daemon=True)
-        job.start()
+        if self._job.ident is None:
+            self.begin()
         try:
-            while job.is_alive():
-                job.join(_POLL_SECONDS)
+            while self._job.is_alive():
+                self._job.join(_POLL_SECONDS)
                 done = max(done, self._done())
                 progress(done, self._count)
                 yield from _new(self._early(), given)
         finally:
-            if job.is_alive():  # The caller no longer waits for the answers.
-                with suppress(Exception):
-                    self._cancel()
-                job.join()
-            early = self._early()
-            self._close()
-        yield from _new([*early, *self._all], given)
+            self.end()
+        yield from _new(self._all, given)
         if self._problem is None:
             if done < self._count:  # Spark's last report came before the last task's end.
                 progress(self._count, self._count)
@@ -151,6 +176,15 @@ class _Job(ABC):
                 "see Spark's log for the task; run it again to resume",
             ) from self._problem
         yield answer
+
+    def end(self) -> None:
+        """End it, unless it has ended."""
+        if self._job.is_alive():  # The caller no longer waits for the answers.
+            with suppress(Exception):
+                self._cancel()
+            self._job.join()
+        self._all = [*self._early(), *self._all]
+        self._close()
 
     def _work(self) -> None:
         try:
