@@ -74,8 +74,11 @@ def test_from_run_to_query(shop: SqliteDatabase, wane: Wane, folder: Path) -> No
     assert "there are more" not in wane("archive", "query", "event", "--limit", "30").err
     assert "body 7" in wane("archive", "query", "event", "--where", "id = 7").out
     written = wane("archive", "query", "event", "--format", "parquet", "--out", folder / "some.parquet")
-    assert (written.code, pq.read_metadata(folder / "some.parquet").num_rows) == (0, 20)
-    assert "there are more, --limit shows them" in written.err
+    assert (written.code, pq.read_metadata(folder / "some.parquet").num_rows) == (0, 30)
+    assert written.err == f"30 rows written to {folder / 'some.parquet'}\n"
+    part = ["--limit", "7", "--format", "parquet", "--out", "part.parquet"]
+    assert "the first 7 rows: there are more" in wane("archive", "query", "event", *part).err
+    assert pq.read_metadata(folder / "part.parquet").num_rows == 7
     assert [one.name for one in folder.iterdir() if one.name.startswith(".some")] == []
     none = wane("archive", "query", "event", "--where", "id < 0", "--format", "parquet", "--out", folder / "none")
     assert (none.code, pq.read_metadata(folder / "none").num_rows) == (0, 0)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from wane._archive.query.cold_rows import ColdRows
     from wane._fleet.fleet import Fleet
 
+_SHOWN = 20
 _MOST_IN_TABLE = 10_000
 """A table's columns are as wide as its widest row, so all of them have to be read first."""
 _MEMBER = "_member"
@@ -56,7 +57,10 @@ def query(
     columns: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Columns, with commas between them; all if left out.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="The most rows to show.")] = 20,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000_000, help="The most rows: 20 if left out, and with --out all of them."),
+    ] = None,
     style: Annotated[Format, typer.Option("--format", help="How to show them; parquet needs --out.")] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="With --format parquet: the new file to write.")] = None,
     spark: SparkOption = False,
@@ -73,7 +77,9 @@ def query(
     if out is not None and (out.exists() or not out.absolute().parent.is_dir()):
         what = "exists" if out.exists() else "would be in a folder that does not exist"
         raise typer.BadParameter(f"{out} {what}", param_hint="--out")
-    if style is Format.TABLE and limit > _MOST_IN_TABLE:
+    if limit is None and out is None:
+        limit = _SHOWN
+    if style is Format.TABLE and limit is not None and limit > _MOST_IN_TABLE:
         raise typer.BadParameter(
             f"a table shows at most {_MOST_IN_TABLE:,} rows; ask for csv, json or parquet", param_hint="--limit"
         )
@@ -81,11 +87,10 @@ def query(
     if fleet is not None:
         if style is Format.PARQUET:
             raise typer.BadParameter("a file has rows of one archive", param_hint="--format")
-        _query_fleet(call, fleet, name, partial(_read, name, where, chosen, limit + 1, spark), limit, style)
+        _query_fleet(call, fleet, name, partial(_read, name, where, chosen, limit, spark), limit, style)
         return
     with _beside(out) as folder:
-        # One row more than is shown: whether there are more is cheap to know, how many is not.
-        found = _read(name, where, chosen, limit + 1, spark, call.open())
+        found = _read(name, where, chosen, limit, spark, call.open())
         rows = iter(found)
         if out is None or folder is None:
             print_rows(found.columns, islice(rows, limit), style)
@@ -93,16 +98,20 @@ def query(
             written = _write_parquet(found, islice(rows, limit), folder, out)
             print_line(f"{many(written, 'row')} written to {escape(str(out))}")
         more = next(rows, None) is not None
-    if more:
+    if more and limit is not None:
         print_line(_MORE.format(many(limit, "row")))
 
 
-def _read(name: str, where: str | None, columns: list[str] | None, limit: int, spark: bool, keeper: Keeper) -> ColdRows:
-    return keeper.archive.read(name, where=where, columns=columns, limit=limit, spark=spark, starting=starting)
+def _read(
+    name: str, where: str | None, columns: list[str] | None, limit: int | None, spark: bool, keeper: Keeper
+) -> ColdRows:
+    # One row more than is shown: whether there are more is cheap to know, how many is not.
+    most = None if limit is None else limit + 1
+    return keeper.archive.read(name, where=where, columns=columns, limit=most, spark=spark, starting=starting)
 
 
 def _query_fleet(
-    call: Call, path: Path, name: str, read: Callable[[Keeper], ColdRows], limit: int, style: Format
+    call: Call, path: Path, name: str, read: Callable[[Keeper], ColdRows], limit: int | None, style: Format
 ) -> None:
     """Print rows of all members, one member after the other, so that one of them is open at a time."""
     fleet = call.fleet(path)
@@ -118,7 +127,7 @@ def _query_fleet(
     names = list(columns)
     rows = _rows_of_members(fleet, members, read, names, problems)
     print_rows([_MEMBER, *names], islice(rows, limit), style)
-    if next(rows, None) is not None:
+    if limit is not None and next(rows, None) is not None:
         print_line(_MORE.format(many(limit, "row")))
     for member, problem in problems.items():
         print_line(f"[red]{escape(member)}:[/] {escape(problem)}")

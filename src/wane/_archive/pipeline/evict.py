@@ -75,11 +75,11 @@ class EvictJob:
     keeping: bool
     """Whether the table changed since it was copied: then rows that exist stay."""
 
-    def audit(self, piece: JournaledRange) -> AuditEntry:
+    def audit(self, journaled: JournaledRange) -> AuditEntry:
         """Return the audit row of a range, as far as there is one."""
-        sweep, gone = self.sweep, piece.eviction
+        sweep, gone = self.sweep, journaled.eviction
         promise = rule_fingerprint(self.archive.selection.rule)
-        inputs = {"rule": sweep.rule, "promise": promise, "sweep": sweep.id, "range": piece.number}
+        inputs = {"rule": sweep.rule, "promise": promise, "sweep": sweep.id, "range": journaled.number}
         return AuditEntry.begun(
             "archive",
             str(self.table.name),
@@ -87,7 +87,7 @@ class EvictJob:
             {**inputs, **({"transform": sweep.transform} if sweep.transform else {})},
             sweep.decided_at,
             rule=sweep.rule,
-            run=f"archive-{sweep.id}-{piece.number}" if piece.number else f"archive-{sweep.id}",
+            run=f"archive-{sweep.id}-{journaled.number}" if journaled.number else f"archive-{sweep.id}",
             cutoff=cutoff(self.archive.selection.rule, sweep.decided_at),
             counts=gone.evicted,
             number=gone.audit_id,

@@ -106,8 +106,8 @@ def _hot_rows(job: ProjectedJob, number: int) -> Iterator[pa.Table]:
     part, ranges = job.job.parts[0], job.job.tasks[number]
     try:
         with open_reader(job.job.source) as reader:
-            for piece, bounds in ranges:
-                yield from _range_rows(job, reader, piece, bounds)
+            for one, bounds in ranges:
+                yield from _range_rows(job, reader, one, bounds)
     except ANSWERED as problem:
         failure = answer_of(problem, cold_path(part.folder).parent)
         kinds = [*part.shape, *((one, "string") for one in (KEY, VERSION, MONTH))]
@@ -115,15 +115,15 @@ def _hot_rows(job: ProjectedJob, number: int) -> Iterator[pa.Table]:
         yield _carrying(nothing, ranges[0][0], failure)
 
 
-def _range_rows(job: ProjectedJob, reader: Reader, piece: int, bounds: str) -> Iterator[pa.Table]:
+def _range_rows(job: ProjectedJob, reader: Reader, number: int, bounds: str) -> Iterator[pa.Table]:
     part, sweep = job.job.parts[0], job.job.sweep
-    name = file_name(sweep, piece)
+    name = file_name(sweep, number)
     following = [copy_part(reader, sweep, one, bounds, name) for one in job.job.parts[1:]]
     read, last = Checks(), None
     for table in stored_rows(reader, part, sweep, bounds):
         read += content.check(table, part.shape, strict=job.strict, whole_keys=part.whole_keys)
         last = table.slice(len(table) - 1)
-        yield _carrying(table, piece, None)
+        yield _carrying(table, number, None)
     database = database_checks(reader, part, bounds)
     if database != read:
         raise Unproven(
@@ -132,11 +132,11 @@ def _range_rows(job: ProjectedJob, reader: Reader, piece: int, bounds: str) -> I
         )
     if last is not None:
         checks = Checks(database.rows, database.keys).numbers()
-        yield _carrying(last, piece, json.dumps({"checks": checks, "following": following}))
+        yield _carrying(last, number, json.dumps({"checks": checks, "following": following}))
 
 
-def _carrying(table: pa.Table, piece: int, report: str | None) -> pa.Table:
-    made = table.append_column(_RANGE, pa.repeat(pa.scalar(piece, pa.int64()), len(table)))
+def _carrying(table: pa.Table, number: int, report: str | None) -> pa.Table:
+    made = table.append_column(_RANGE, pa.repeat(pa.scalar(number, pa.int64()), len(table)))
     return made.append_column(_REPORT, pa.repeat(pa.scalar(report, pa.string()), len(table)))
 
 
@@ -158,11 +158,11 @@ def _writing(job: ProjectedJob, names: Sequence[str], early: Any) -> Callable[[A
 
 def _written(job: ProjectedJob, number: int, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
     """Write the rows of a task's ranges; return their manifests."""
-    ranges = {piece: _WrittenRange(job, piece) for piece, _ in job.job.tasks[number]}
+    ranges = {one: _WrittenRange(job, one) for one, _ in job.job.tasks[number]}
     try:
         for table in tables:
-            for piece in pc.unique(table[_RANGE]).to_pylist():
-                ranges[piece].write(table.filter(pc.equal(table[_RANGE], piece)))
+            for written in pc.unique(table[_RANGE]).to_pylist():
+                ranges[written].write(table.filter(pc.equal(table[_RANGE], written)))
         return [one.finish() for one in ranges.values()]
     finally:
         for one in ranges.values():

@@ -132,8 +132,8 @@ def prove(
     spans: dict[int, list[KeySpan]] = defaultdict(list)
     for answer in found:
         spans[answer["part"]].append(answer["keys"])
-        piece = answer["range"], answer["part"]
-        read[piece] = read.get(piece, Checks()) + Checks(*answer["checks"])
+        copied = answer["range"], answer["part"]
+        read[copied] = read.get(copied, Checks()) + Checks(*answer["checks"])
     for manifest in manifests:
         for number, part in enumerate(manifest["parts"]):
             _compare(names[number], Checks(*part["checks"]), read.get((manifest["range"], number), Checks()))
