@@ -854,13 +854,14 @@ def test_a_batch_that_fails_inside_a_call_loses_nothing_of_those_before(
         assert swept.counts["jobs"] == audited(keeper) == 79
 
 
+@pytest.mark.parametrize("code", ["P0001", "0A000"], ids=["raised", "as if it could be prepared anew"])
 def test_a_batch_that_a_deferred_trigger_refuses_loses_nothing_of_those_before(
-    postgres_database: PostgresDatabase, tmp_path: Path
+    postgres_database: PostgresDatabase, tmp_path: Path, code: str
 ) -> None:
     with many(postgres_database, tmp_path) as keeper:
         postgres_database.script(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
-            " $$ BEGIN IF OLD.id = 60 THEN RAISE 'not this one'; END IF; RETURN NULL; END $$;"
+            f" $$ BEGIN IF OLD.id = 60 THEN RAISE 'not this one' USING ERRCODE = '{code}'; END IF; RETURN NULL; END $$;"
             " CREATE CONSTRAINT TRIGGER refuses AFTER DELETE ON jobs DEFERRABLE INITIALLY DEFERRED"
             " FOR EACH ROW EXECUTE FUNCTION refuse()"
         )
