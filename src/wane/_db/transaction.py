@@ -63,6 +63,10 @@ class Transaction(ABC):
         """Run one statement and return its rows."""
         return self.execute(statement.text, statement.parameters)
 
+    def read_often(self, statement: Statement) -> list[tuple[Any, ...]]:
+        """Run a statement that every batch runs, and return its rows: it is prepared where that is possible."""
+        return self.read(statement)
+
     @abstractmethod
     def change(self, statement: Statement) -> int:
         """Run one statement and return how many rows it changed."""

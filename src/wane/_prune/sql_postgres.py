@@ -130,7 +130,7 @@ class PostgresRowTaker(RowTaker):
         return [one for one in closings if one.protected is None or not self.transaction.read(one.protected)[0][1]]
 
     def require_bound(self, selection: Selection) -> None:
-        if set(self.transaction.read(read_stamps(selection))) != selection.dependencies.stamps:
+        if set(self.transaction.read_often(read_stamps(selection))) != selection.dependencies.stamps:
             raise schema_changed(selection, "columns, keys, triggers or descendants were added, changed or dropped")
 
     def take(self, batch: Batch) -> Taken:

@@ -83,12 +83,16 @@ WHERE part.oid <> part.named
 """
 
 
-STAMPS = f"SELECT class.oid, {STAMP} FROM pg_catalog.pg_class AS class WHERE class.oid = ANY (%(relations)s::oid[])"
+_STAMPS = f"SELECT class.oid, {STAMP} FROM pg_catalog.pg_class AS class WHERE class.oid = ANY ('{{{{{{relations}}}}}}'::oid[])"
 
 
 def read_stamps(selection: Selection) -> Statement:
-    """Write the query for the stamps of the tables that a rule was bound to: cheap enough for every batch."""
-    return Statement(STAMPS, {"relations": sorted(number for number, _ in selection.dependencies.stamps)})
+    """Write the query for the stamps of the tables that a rule was bound to: cheap enough for every batch.
+
+    It has no values, so a prepared one is planned only once.
+    """
+    relations = sorted(int(number) for number, _ in selection.dependencies.stamps)
+    return Statement(_STAMPS.format(relations=", ".join(map(str, relations))), {})
 
 
 def read_effects(rows: Rows, selection: Selection) -> Statement:

@@ -48,16 +48,15 @@ EXISTS (
 """
 
 LOCKS_PARENT = """
-NOT key.condeferrable AND to_jsonb(key) ->> 'conenforced' IS DISTINCT FROM 'false'
-AND NOT EXISTS (
-  SELECT FROM pg_catalog.pg_trigger AS checks
-  WHERE checks.tgconstraint = key.oid AND checks.tgrelid = key.conrelid AND checks.tgenabled NOT IN ('O', 'A')
-)
+NOT key.condeferrable AND coalesce((
+  SELECT bool_and(checks.tgenabled IN ('O', 'A')) FROM pg_catalog.pg_trigger AS checks
+  WHERE checks.tgconstraint = key.oid AND checks.tgrelid = key.conrelid
+), false)
 """
 """Whether a statement that writes a reference by the foreign key `key` locks the parent row at once.
 
-SET CONSTRAINTS can defer any deferrable key to the commit. A key that is not validated checks new references like any
-other.
+Its triggers do: one that is not enforced (18) has none. SET CONSTRAINTS can defer any deferrable key to the commit. A
+key that is not validated checks new references like any other.
 """
 
 ACTIONS = {

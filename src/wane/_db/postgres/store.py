@@ -229,8 +229,10 @@ class PostgresStore(Store):
         return PostgresPlanner(self)
 
     def now(self) -> datetime:
-        # clock_timestamp, not now(): the latter is fixed inside a transaction.
-        [(timestamp,)] = self._rows("SELECT clock_timestamp()")
+        # clock_timestamp, not now(): the latter is fixed inside a transaction. It depends on no setting, and its binary
+        # form on no style, so it needs no transaction of its own.
+        with self._turn, _Explained(_NO_ANSWER):
+            [(timestamp,)] = self._alive().execute("SELECT pg_catalog.clock_timestamp()", binary=True).fetchall()
         return timestamp.astimezone(UTC)  # type: ignore[no-any-return]
 
     def clock(self) -> datetime | None:

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from wane._db.postgres.bounded import run_together
+from wane._db.postgres.bounded import BoundedConnection, run_together
 from wane._db.postgres.dialect import PostgresDialect
 from wane._db.postgres.gate import ENTER, GATE, gates
 from wane._db.postgres.settings import SAFE_SETTINGS, set_locally
@@ -71,10 +71,17 @@ class PostgresTransaction(Transaction):
         self.final_statement: Statement | None = None
         """The statement that is still to be run, together with the commit."""
         self._cursor = connection.cursor(row_factory=tuple_row)
+        self._may_prepare = isinstance(connection, BoundedConnection) and connection.may_prepare
 
     def execute(self, text: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
         self._cursor.execute(text.encode(), parameters)
-        return self._cursor.fetchall() if self._cursor.description else []
+        # Of a description, the driver would write every column.
+        found = self._cursor.pgresult
+        return self._cursor.fetchall() if found is not None and found.nfields else []
+
+    def read_often(self, statement: Statement) -> list[tuple[Any, ...]]:
+        self._cursor.execute(statement.text.encode(), statement.parameters, prepare=self._may_prepare)
+        return self._cursor.fetchall()
 
     def change(self, statement: Statement) -> int:
         return self._cursor.execute(statement.text.encode(), statement.parameters).rowcount
