@@ -88,10 +88,6 @@ class Wanted:
     work_queue_ids: tuple[str, ...] | None = None
 
 
-COLUMNS = (
-    "pool, message_id, idempotency_key, work_queue_id, kind, target, data, state, deliveries, created_at, updated_at,"
-    " due_at, token_hash, finished_at, reason, release_reason, resolved_at, resolved_by, seq, forget_at"
-)
 EXHAUSTED = "max_delivery_attempts_reached"
 """Why a message is dead that was delivered as often as it may be."""
 RESERVED = (
@@ -111,6 +107,8 @@ RESERVED = (
     "seq",
 )
 """What is read of a message that was reserved, or is dead instead: the rest is known."""
+_ENDED = ("finished_at", "reason", "resolved_at", "resolved_by", "forget_at")
+COLUMNS = ", ".join(("pool", *RESERVED, *_ENDED))
 WAITING = ("reserved", "delayed")
 """States of messages that become due at a time. Each has an index, by that time."""
 CROWDED = 1_000
@@ -246,7 +244,7 @@ class Messages(ABC):
             f"SELECT {COLUMNS} FROM {self._by(index)} WHERE {' AND '.join(conditions)}"
             f" ORDER BY seq DESC LIMIT {self._('limit')}"
         )
-        return [self._message(row) for row in run(text, values)]
+        return [self._stored_message(row) for row in run(text, values)]
 
     def unfinished(self, run: Execute, pool: str, kind: str) -> bool:
         """Check whether a message of the kind is neither done nor dead."""
@@ -279,7 +277,7 @@ class Messages(ABC):
             if state is None or state.value == one
         ]
         values = {"pool": pool, "limit": limit, **({} if kind is None else {"kind": kind})}
-        found = [self._message(row) for row in run(" UNION ALL ".join(parts), values)]
+        found = [self._stored_message(row) for row in run(" UNION ALL ".join(parts), values)]
         return sorted(found, key=_listing_order)[:limit]
 
     def counts(self, run: Execute) -> list[tuple[str, str, int, datetime | None]]:
@@ -380,9 +378,19 @@ class Messages(ABC):
         return self.dialect.decode_time(found[0][0]) if found else None
 
     def _one(self, found: Sequence[tuple[Any, ...]]) -> Message | None:
-        return self._message(found[0]) if found else None
+        return self._stored_message(found[0]) if found else None
 
     def _reserved(self, pool: str, row: Sequence[Any]) -> Message:
+        """Read a message that was reserved, or is dead instead."""
+        if row[6] == MessageState.DEAD.value:
+            return self._message(pool, row, (row[9], EXHAUSTED, None, None, None))
+        return self._message(pool, row)
+
+    def _stored_message(self, row: Sequence[Any]) -> Message:
+        return self._message(row[0], row[1:15], row[15:])
+
+    def _message(self, pool: str, row: Sequence[Any], ended: Sequence[Any] = (None, None, None, None, None)) -> Message:
+        """Read a message of a pool: the columns RESERVED, and those that say how it ended."""
         (
             message_id,
             key,
@@ -396,11 +404,11 @@ class Messages(ABC):
             updated,
             due,
             token_hash,
-            reason,
+            release_reason,
             seq,
         ) = row
-        dead = state == MessageState.DEAD.value
-        changed = self.dialect.decode_time(updated)
+        decode = self.dialect.decode_time
+        finished, reason, resolved, resolved_by, forget = ended
         return Message(
             pool,
             message_id,
@@ -411,45 +419,17 @@ class Messages(ABC):
             read_json(data),
             MessageState(state),
             deliveries,
-            self.dialect.decode_time(created),
-            changed,
-            due_at=None if due is None else self.dialect.decode_time(due),
-            token_hash=token_hash,
-            finished_at=changed if dead else None,
-            reason=EXHAUSTED if dead else None,
-            release_reason=reason,
-            seq=seq,
-        )
-
-    def _message(self, row: Sequence[Any]) -> Message:
-        def decode(stamp: Any) -> datetime | None:
-            return None if stamp is None else self.dialect.decode_time(stamp)
-
-        created, updated = decode(row[9]), decode(row[10])
-        assert created is not None
-        assert updated is not None
-        pool, message_id, key, queue, kind, target, data, state, deliveries = row[:9]
-        return Message(
-            pool,
-            message_id,
-            key,
-            queue,
-            kind,
-            read_json(target),
-            read_json(data),
-            MessageState(state),
-            deliveries,
-            created,
-            updated,
-            due_at=decode(row[11]),
-            token_hash=row[12],
-            finished_at=decode(row[13]),
-            reason=row[14],
-            release_reason=row[15],
-            resolved_at=decode(row[16]),
-            resolved_by=row[17],
-            seq=row[18],
-            forget_at=decode(row[19]),
+            decode(created),
+            decode(updated),
+            None if due is None else decode(due),
+            token_hash,
+            None if finished is None else decode(finished),
+            None if forget is None else decode(forget),
+            reason,
+            release_reason,
+            None if resolved is None else decode(resolved),
+            resolved_by,
+            seq,
         )
 
 

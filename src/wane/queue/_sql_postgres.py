@@ -211,7 +211,7 @@ class PostgresMessages(Messages):
             "datas": [one.data for one in new],
             "delays": [one.delay_seconds for one in new],
         }
-        return [self._message(row) for row in run(_INSERT, values)]
+        return [self._stored_message(row) for row in run(_INSERT, values)]
 
     def _insert_one(self, run: Execute, pool: str, new: NewMessage, now: datetime | None) -> list[Message]:
         state = MessageState.DELAYED if new.delay_seconds > 0 else MessageState.READY
@@ -301,7 +301,7 @@ class PostgresMessages(Messages):
         found: list[Message] = []
         for text in _OVERDUE.values():
             values: dict[str, object] = {"pool": pool, "now": now, "most": limit - len(found)}
-            found += [self._message(row) for row in run(text, values)] if len(found) < limit else []
+            found += [self._stored_message(row) for row in run(text, values)] if len(found) < limit else []
         return found
 
     def pools_overdue(self, run: Execute, limit: int, now: datetime) -> list[str]:

@@ -234,7 +234,7 @@ class SqliteMessages(Messages):
         found: list[Message] = []
         for text in _OVERDUE.values():
             values = {"pool": pool, "now": self.dialect.encode_time(now), "most": limit - len(found)}
-            found += [self._message(row) for row in run(text, values)] if len(found) < limit else []
+            found += [self._stored_message(row) for row in run(text, values)] if len(found) < limit else []
         return found
 
     def pools_overdue(self, run: Execute, limit: int, now: datetime) -> list[str]:
