@@ -52,7 +52,7 @@ from bench.measuring import ROOT, machine, postgres_url, print_line, timed
 from wane._archive.delta.cold_table import ColdTable
 from wane._archive.delta.files import listing
 from wane._archive.rows.statistics import statistics as statistics_of
-from wane._archive.spark.session import long_work, session
+from wane._archive.spark.session import session
 from wane._contract.load import load_contract
 from wane._contract.model import Contract
 from wane._keeper import Keeper, open_keeper
@@ -754,8 +754,7 @@ def main() -> None:
         folder = Path(target)
         settings = contract(folder / "first", "sqlite:///unused.db", Sqlite.unit).spark
         if not options.cluster and not options.cold:
-            with long_work(options.rows):  # As a sweep of so many rows starts it.
-                results["spark_start_seconds"] = round(timed(lambda: session(settings))[0], 2)
+            results["spark_start_seconds"] = round(timed(lambda: session(settings))[0], 2)
 
         def measured(database: Database) -> None:
             kind = results.setdefault(database.kind, {})

@@ -169,8 +169,7 @@ class TableSweep:
             cold.ensure(part.shape, follows=bool(part.path), texts=texts)
         sweep = self._plan(now, ranges)
         self._emit(sweep, began)
-        with long_work(rows):
-            self._advance(sweep)
+        self._advance(sweep, rows)
         return ranges[-1]["ceiling"] if more else None
 
     def _plan(self, now: datetime, ranges: Sequence[dict[str, Any]]) -> Journaled:
@@ -283,8 +282,7 @@ class TableSweep:
         if (unwritten and any(committed)) or ((unwritten or sweep.state is State.WRITTEN) and self._changed(sweep)):
             self._abandon(sweep)
         else:
-            with long_work(len(self._ranges(sweep)) * self.contract.spark.range_rows):
-                self._advance(sweep)
+            self._advance(sweep, len(self._ranges(sweep)) * self.contract.spark.range_rows)
 
     def _use_tables_of(self, sweep: Journaled) -> None:
         """Switch to the tables of a sweep, regardless of the contract now in force."""
@@ -359,7 +357,12 @@ class TableSweep:
     def _writer(self) -> str:
         return str(self.table.name)
 
-    def _advance(self, sweep: Journaled) -> None:
+    def _advance(self, sweep: Journaled, rows: int) -> None:
+        # Java reads rows that it proves or projects; of all others it only hands out tasks.
+        with long_work(rows if sweep.strict or self.rows.is_projected else 0):
+            self._take_steps(sweep)
+
+    def _take_steps(self, sweep: Journaled) -> None:
         self.done.sweeps.append(sweep.id)
         steps: dict[State, Callable[[Journaled], Journaled]] = {
             State.PLANNED: self._write,
