@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from prune.keeping import AT, ago, follower, insert, jobs, keeping, notes, referenced_by, rule, table
@@ -335,6 +337,51 @@ def test_a_single_sweep_finds_the_edge_of_a_cap_once(
         assert (swept.rows, swept.batches) == (25, 7 + bool(per))
         assert opened.ids() == [0, 1, 2, 3, 4]
     assert sum(text.startswith("WITH edge") for text in ran) == 1
+
+
+def test_a_sweep_reads_the_edge_of_a_scope_with_the_scope(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found by itself only if a transaction ended meanwhile: of any database, so not in every one of ten
+    sweeps."""
+    jobs(postgres_database)
+    found = []
+    with keeping(postgres_database, capped(5, "tenant")) as opened:
+        opened.keeper.enable()
+        for _ in range(10):
+            postgres_database.execute("DELETE FROM job")
+            rows = [(n, "x", ago(n), "a") for n in range(17)]
+            insert(postgres_database, "job", "id, state, at_ms, tenant", *rows)
+            with traced(opened.keeper, monkeypatch) as ran:
+                [swept] = opened.keeper.sweep(pace=SMALL).rules
+            assert (swept.outcome, swept.rows) == ("done", 12)
+            assert opened.ids() == [0, 1, 2, 3, 4]
+            found.append(sum(text.startswith("WITH edge") for text in ran))
+    assert min(found) == 0
+
+
+def test_rows_that_others_delete_once_the_edge_of_a_scope_was_read_are_not_missing_from_the_cap(
+    postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scoped(postgres_database, "a", rows=30)
+    read = PostgresTransaction.read
+    deleted: list[list[tuple[Any, ...]]] = []
+
+    def read_and_delete(this: PostgresTransaction, statement: Statement) -> list[tuple[Any, ...]]:
+        found = read(this, statement)
+        if statement.text.startswith("WITH RECURSIVE walk") and not deleted:
+            postgres_database.execute("DELETE FROM job WHERE id < 3")
+            deleted.append(found)
+        return found
+
+    with keeping(postgres_database, capped(5, "tenant")) as opened:
+        opened.keeper.enable()
+        monkeypatch.setattr(PostgresTransaction, "read", read_and_delete)
+        [swept] = opened.keeper.sweep(pace=SMALL).rules
+        assert (swept.outcome, swept.rows) == ("done", 22)
+        assert opened.ids() == [3, 4, 5, 6, 7]
+    [[(scope, *edge)]] = deleted
+    assert (scope, len(edge)) == ("a", 3)
 
 
 @pytest.mark.parametrize("per", [(), ("tenant",)], ids=["table", "scope"])

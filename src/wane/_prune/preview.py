@@ -98,7 +98,7 @@ def preview(rows: Rows, selection: Selection, now: datetime, limit: int) -> list
     """Return the statements that take the oldest due rows."""
     shown = Preview(rows, selection, now, limit)
     rule = shown.rule
-    shown.add(*(RunStep("find the scopes beyond the cap", one) for one in rule.scopes[:1]))
+    shown.add(*rule.scope_steps())
     waiting = shown.close_references()
     if rule.take_range is not None:
         shown.add(*rule.range_steps())

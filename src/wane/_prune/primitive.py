@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -314,10 +314,12 @@ def _take_all_scopes(taker: RowTaker, batch: Batch) -> Taken:
     selection = batch.selection
     if not selection.per or selection.scope is not None:
         return taker.take(batch)
-    counts, passed, edges = _take_scopes(taker, batch, taker.scopes(selection, batch.now, batch.floor))
+    found: dict[Scope, tuple[Any, ...]] = {}
+    scopes = taker.scopes(selection, batch.now, batch.floor, found if batch.swept else None)
+    counts, passed, edges = _take_scopes(taker, batch, scopes, found)
     if len(passed) >= MOST_SCOPES and not counts.total():
         # All of them beyond their cap, and nothing in them may leave; one that is further down may have something.
-        counts, passed, edges = _take_scopes(taker, batch, taker.scopes_due(selection, batch.now))
+        counts, passed, edges = _take_scopes(taker, batch, taker.scopes_due(selection, batch.now), {})
     # The next batch goes on in the first scope that has more, which may not have fit into this one.
     unfinished = [scope for scope, done in passed if not done] or [scope for scope, _ in passed[-1:]]
     floor = unfinished[0] if unfinished and taker.statements(selection).scopes_behind else None
@@ -325,7 +327,7 @@ def _take_all_scopes(taker: RowTaker, batch: Batch) -> Taken:
 
 
 def _take_scopes(
-    taker: RowTaker, batch: Batch, scopes: Iterable[Scope]
+    taker: RowTaker, batch: Batch, scopes: Iterable[Scope], known_edges: Mapping[Scope, tuple[Any, ...]]
 ) -> tuple[Counter[str], list[tuple[Scope, bool]], dict[Scope | None, CapEdge | None]]:
     """Take a batch, scope after scope.
 
@@ -340,6 +342,9 @@ def _take_scopes(
     found = iter(scopes)
     while limit > 0 and most > 0 and (scope := next(found, None)) is not None:
         known = batch.edge if scope == batch.floor else None
+        if known is None and scope in known_edges:
+            *position, version = known_edges[scope]
+            known = CapEdge(tuple(position), version)
         one = replace(
             batch,
             selection=batch.selection.in_scope(scope),

@@ -128,9 +128,14 @@ class RowTaker(ABC):
     def statements(self, selection: Selection) -> RuleStatements:
         return statements_of(self.rows, selection)
 
-    def scopes(self, selection: Selection, now: datetime, floor: Key | None) -> Iterator[Key]:
-        """Read scopes that hold more rows than the cap allows, from the one in which the batch before ended."""
-        return scopes_of(self.statements(selection), selection, now, self.transaction.read, floor)
+    def scopes(
+        self, selection: Selection, now: datetime, floor: Key | None, edges: dict[Key, Key] | None = None
+    ) -> Iterator[Key]:
+        """Read scopes that hold more rows than the cap allows, from the one in which the batch before ended.
+
+        Where their edges are read with them, write these to `edges`, each with the number of ended transactions.
+        """
+        return scopes_of(self.statements(selection), selection, now, self.transaction.read, floor, edges)
 
     def scopes_due(self, selection: Selection, now: datetime) -> list[Key]:
         """Read scopes in which a row is due: exact, and slower."""

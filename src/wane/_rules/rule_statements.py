@@ -23,6 +23,9 @@ from wane._rules.selection import Selection, follower_paths
 from wane._rules.slices import SliceStatements, slice_statements
 from wane._rules.statements import AHEAD, Compiler, by_range, takes_at_once, takes_followers_by_range
 
+_IF_NULL = "if the last one has a NULL"
+_IN_SWEEP, _IF_NO_SWEEP = "in a sweep", "if outside of a sweep"
+
 
 class SlotValues(TypedDict, total=False):
     """The values of a statement's slots, except those that follow from the time and the selection."""
@@ -84,6 +87,12 @@ class RuleStatements:
         """Find the scopes beyond their cap that are behind one, by the walk that found it; none if they cannot be
         walked."""
         return self._compiler.scopes_behind()
+
+    @cached_property
+    def edged_scopes(self) -> tuple[Statement, ...]:
+        """Find what the first of `scopes`, then `scopes_behind`, find, each scope with the position of its cap's edge
+        and the number of transactions that had ended; none where an edge is not known (see `known_edge`)."""
+        return () if self.known_edge is None else self._compiler.edged_scopes()
 
     @cached_property
     def candidates(self) -> Statement:
@@ -208,6 +217,13 @@ class RuleStatements:
 
     # As they run
 
+    def scope_steps(self) -> Iterator[RunStep]:
+        """Yield the statements that find the first scopes beyond a cap per scope."""
+        for statement in self.edged_scopes[:1]:
+            yield RunStep("find the scopes beyond the cap with their edges", statement, _IN_SWEEP)
+        for statement in self.scopes[:1]:
+            yield RunStep("find the scopes beyond the cap", statement, _IF_NO_SWEEP if self.edged_scopes else "")
+
     def range_steps(self) -> Iterator[RunStep]:
         """Yield the statements that take rows by their position."""
         when = ""
@@ -218,9 +234,13 @@ class RuleStatements:
             when = "if rows are held"
         yield RunStep("find where the batch ends", self.batch_end, when)
         if self.known_edge is not None:
-            yield from self.known_edge.steps(self.edge)
+            yield from self.known_edge.steps(None if self.edged_scopes else self.edge)
             when = "if others are active, or outside of a sweep"
         yield RunStep("take the batch", self.take_range, when)
+        if self.edged_scopes:
+            yield RunStep(
+                "find where the cap ends", self.edge, "if a batch goes on in a scope that another did not begin"
+            )
         if self.dialect.locks_rows:
             yield RunStep("find the oldest due rows", self.candidates, IF_LOCKED)
             yield RunStep("lock those that are free", self.lock_unlocked, IF_LOCKED)
@@ -246,8 +266,11 @@ class RuleStatements:
 
     def later_steps(self, selection: Selection) -> Iterator[RunStep]:
         """Yield the statements of later batches and other scopes, and those that walk the table by its key."""
+        for number, statement in enumerate(self.edged_scopes[1:]):
+            yield RunStep("find the next scopes with their edges", statement, _IF_NULL if number else _IN_SWEEP)
+        outside = _IF_NO_SWEEP if self.edged_scopes else ""
         for number, statement in enumerate(self.scopes_behind):
-            yield RunStep("find the next scopes", statement, "if the last one has a NULL" if number else "")
+            yield RunStep("find the next scopes", statement, outside or (_IF_NULL if number else ""))
         for statement in self.scopes[1:]:
             yield RunStep("find others", statement, "if nothing leaves")
         if self.at_once is not None:
@@ -279,15 +302,23 @@ def scopes_of(
     now: datetime,
     read: Callable[[Statement], Sequence[Scope]],
     floor: Scope | None = None,
+    edges: dict[Scope, tuple[Any, ...]] | None = None,
 ) -> Iterator[Scope]:
     """Yield the scopes of a cap per scope that are beyond it, from the one in which the batch before ended.
 
     At most MOST_SCOPES are read. Where scopes cannot be walked, all of these are read at once, from the first one on.
+    In `edges` it writes what `edged_scopes` returns beside each scope.
     """
+    edged = () if edges is None else rule.edged_scopes
+    first, *following = edged or (rule.scopes[0], *rule.scopes_behind)
 
     def find(behind: Scope | None, most: int) -> list[Scope]:
-        text = rule.scopes[0] if behind is None else rule.scopes_behind[walk_of(selection, behind)]
-        return list(read(rule.fill(text, selection, now, scopes=most, behind=behind)))
+        text = first if behind is None else following[walk_of(selection, behind)]
+        found = read(rule.fill(text, selection, now, scopes=most, behind=behind))
+        width = len(selection.per)
+        if edges is not None and edged:
+            edges.update((one[:width], one[width:]) for one in found)
+        return [one[:width] for one in found]
 
     return each_scope(find, floor) if rule.scopes_behind else iter(find(None, MOST_SCOPES))
 

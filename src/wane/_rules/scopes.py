@@ -75,16 +75,18 @@ class ScopeWalk:
         self.bound = selection.rule.bound
         self.table = self.dialect.table(selection.table)
 
-    def beyond(self, begin: int | None = None) -> Statement:
+    def beyond(self, begin: int | None = None, *, edged: bool = False) -> Statement:
         """Write the query for scopes that hold more rows than the cap allows.
 
-        With the number of a walk, only for those behind a scope of that walk.
+        With the number of a walk, only for those behind a scope of that walk. If `edged`, with the position of the
+        first row of each that its cap excludes, which it reads in any case, and the number of transactions that had
+        ended.
         """
         p = self.rows.parameters()
         behind = [Slot(f"behind_{number}") for number in range(len(self.selection.per))]
         each = list(enumerate(walks(self.selection)))[begin or 0 :]
         tables = [self._walk(p, number, nulls, behind if number == begin else None) for number, nulls in each]
-        found = [self._beyond_in(p, number, nulls) for number, nulls in each]
+        found = [self._beyond_in(p, number, nulls, edged=edged) for number, nulls in each]
         union = "\nUNION ALL\n".join(found)
         return p.statement(f"WITH RECURSIVE {', '.join(tables)}\n{union}\nLIMIT {p.bind('scopes', SCOPES)}")
 
@@ -131,14 +133,21 @@ class ScopeWalk:
             if not null
         ]
 
-    def _beyond_in(self, p: Parameters, number: int, nulls: Nulls) -> str:
+    def _beyond_in(self, p: Parameters, number: int, nulls: Nulls, *, edged: bool) -> str:
         named = dict(zip((column.name for column in self._walked(nulls)), _names(self._walked(nulls)), strict=True))
         outputs = [
             self.dialect.encode_key(f"s.{named[column.name]}" if column.name in named else "NULL")
             for column in self.selection.per
         ]
-        excess = f"SELECT 1 FROM {self._first_excess(p, nulls)}"
-        return f"SELECT {', '.join(outputs)} FROM walk_{number} AS s WHERE ({excess}) IS NOT NULL"
+        source = self._first_excess(p, nulls)
+        if not edged:
+            return f"SELECT {', '.join(outputs)} FROM walk_{number} AS s WHERE (SELECT 1 FROM {source}) IS NOT NULL"
+        selection, position = self.selection, self.rows.position_columns(self.selection)
+        ended = self.dialect.ended_transactions
+        assert ended is not None
+        edge = self.dialect.join_first("x", self.table, selection.key, position, source)
+        outputs += [self.dialect.encode_key(one) for one in self.rows.cap_position(selection, "x")]
+        return f"SELECT {', '.join([*outputs, ended])} FROM walk_{number} AS s {edge}"
 
     def _keys_in(self, p: Parameters, number: int, nulls: Nulls) -> str:
         """Write the query for the keys at or below the first row of each scope that its cap excludes."""

@@ -167,6 +167,13 @@ class Compiler:
         walk = ScopeWalk(self.rows, replace(self.selection, scope=None))
         return tuple(walk.beyond(number) for number in range(len(walks(self.selection))))
 
+    def edged_scopes(self) -> tuple[Statement, ...]:
+        if not self.scopes_behind():
+            return ()
+        walk = ScopeWalk(self.rows, replace(self.selection, scope=None))
+        begins = [None, *range(len(walks(self.selection)))]
+        return tuple(walk.beyond(number, edged=True) for number in begins)
+
     # By their keys
 
     def candidates(self) -> Statement:
