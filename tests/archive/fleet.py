@@ -56,7 +56,9 @@ class Ships:
 
 
 @contextmanager
-def ships(database: Database, folder: Path, *, rows: int = 6, contract: str = CONTRACT) -> Iterator[Ships]:
+def ships(
+    database: Database, folder: Path, *, rows: int = 6, contract: str = CONTRACT, ready: bool = True
+) -> Iterator[Ships]:
     """Yield three databases, each with some rows due, and a member of the fleet for each."""
     with ExitStack() as stack:
         events(database, rows)
@@ -68,7 +70,7 @@ def ships(database: Database, folder: Path, *, rows: int = 6, contract: str = CO
             members.append(f'[member.{name}]\ncontract = "{name}/wane.toml"\n')
         (folder / "fleet.toml").write_text("".join(members))
         fleet = Ships(folder, found)
-        for name in found:
+        for name in found if ready else ():
             with fleet.keeper(name) as keeper:
                 keeper.migrate()
                 keeper.enable()

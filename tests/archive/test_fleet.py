@@ -142,6 +142,41 @@ def test_members_run_at_the_same_time_up_to_the_limit(fleet: Ships) -> None:
     assert most == [2]
 
 
+@pytest.mark.unmigrated
+def test_a_fleet_is_migrated_enabled_and_disabled(
+    database: Database, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ships(database, tmp_path, ready=False) as fleet:
+
+        def run(*words: object) -> Result:
+            return wane(capfd, monkeypatch, *words, "--fleet", fleet.path)
+
+        def swept() -> list[bool]:
+            master = "wane_flag" if database.store == "sqlite" else "wane.flag"
+            flags = f"SELECT enabled FROM {master} WHERE name = 'retention.enabled'"
+            return [bool(on) for one in fleet.databases.values() for (on,) in one.query(flags)]
+
+        refused = run("enable")
+        assert (refused.code, refused.err.count("does not have Wane's own tables yet")) == (1, 3)
+        (tmp_path / BOB / "wane.toml").rename(tmp_path / "hidden")
+        partly = run("migrate", "--json")
+        assert (partly.code, partly.json["total"]["migrated"], partly.json["total"]["failed"]) == (1, 2, 1)
+        (tmp_path / "hidden").rename(tmp_path / BOB / "wane.toml")
+        assert run("migrate").err.endswith("3 members, 1 migrated\n")
+        assert [one["result"] for one in run("migrate", "--json").json["members"]] == [[], [], []]
+        assert run("migrate").out.count("up to date") == 3
+        assert run("migrate", "--print").code == 2
+        assert run("enable").err.endswith("3 members, 3 enabled\n")
+        assert swept() == [True] * 3
+        assert [one["result"] for one in run("enable", "event", "--json").json["members"]] == [
+            "retention.event.enabled"
+        ] * 3
+        assert run("enable", "evnt").code == 1
+        disabled = run("disable")
+        assert (disabled.code, disabled.err.endswith("3 members, 3 disabled\n")) == (0, True)
+        assert swept() == [False] * 3
+
+
 def test_the_command_reports_each_member_and_a_total_and_exits_by_them(
     fleet: Ships, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

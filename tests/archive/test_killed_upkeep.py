@@ -15,7 +15,7 @@ from archive.killed_writer import AT_ONCE
 from archive.object_server import ObjectServer
 from archive.test_conservation import server_of as server_of
 from archive.test_full_disk import all_rows
-from archive.test_object_store import end_leases, kill_in
+from archive.test_object_store import kill_in
 from archive.test_upkeep import everything, june
 from servers import Database
 from wane._archive.delta.cold_table import ColdTable
@@ -31,8 +31,15 @@ ROWS = 40
 DELETED = {n for n in range(1, ROWS + 1) if n % 5 == 0}
 
 
+@pytest.fixture(autouse=True)
+def tidying_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidy, "LEAST", timedelta(0))
+
+
 @contextmanager
-def archiving(database: Database, folder: Path, server: ObjectServer | None) -> Iterator[Cold]:
+def archiving(database: Database, folder: Path, server: ObjectServer | None, *, rows: int = ROWS) -> Iterator[Cold]:
+    """Insert rows, and open the keeper that archives them in a folder or a bucket."""
+    events(database, rows)
     url = "" if server is None else f"{server.bucket()}/cold"
     with cold_keeper(database, folder, server=server, url=url) as cold:
         yield cold
@@ -71,15 +78,12 @@ def tidied(cold: Cold) -> None:
 @pytest.mark.sampled("postgres-bucket-sweep removed")
 @pytest.mark.parametrize("step", ["sweep remove", "sweep rewritten", "sweep removed"])
 def test_a_sweep_that_was_killed_when_it_removed_stale_copies_is_finished(
-    database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str
 ) -> None:
-    monkeypatch.setattr(tidy, "LEAST", timedelta(0))
-    events(database, ROWS)
-    ever = all_rows(database)
     with archiving(database, tmp_path, server_of) as cold:
+        ever = all_rows(database)
         kill_in(cold, step)
         conserve(cold, ever, done=False)
-        end_leases(cold)
         assert [cold.one().outcome for _ in range(2)] == [Outcome.DONE] * 2
         conserve(cold, ever, done=True)
         assert cold.hot() == STAYING
@@ -93,10 +97,8 @@ def test_a_sweep_that_was_killed_when_it_removed_stale_copies_is_finished(
 @pytest.mark.sampled("sqlite-bucket-erase replaced")
 @pytest.mark.parametrize("step", ["begin", "written", "end", "replace", "replaced", "recorded"], ids="erase {}".format)
 def test_an_erasure_that_was_killed_is_finished(
-    database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str
 ) -> None:
-    monkeypatch.setattr(tidy, "LEAST", timedelta(0))
-    events(database, ROWS)
     left = {n for n in range(1, ROWS + 1) if n not in DELETED}
 
     def delete() -> None:
@@ -109,7 +111,6 @@ def test_an_erasure_that_was_killed_is_finished(
         assert len(cold.keeper.archive.absent("event")) == len(DELETED)
         kill_in(cold, f"erase {step}")
         assert left <= set(cold.cold())
-        end_leases(cold)
         [done] = cold.keeper.archive.expire(erase_absent=True)
         assert done.outcome is Outcome.DONE, done.message
         assert set(cold.cold()) == left
@@ -127,12 +128,10 @@ def test_an_erasure_that_was_killed_is_finished(
     "step", ["begin", "written", "end", "replace", "replaced", "recorded"], ids="compact {}".format
 )
 def test_a_compaction_that_was_killed_is_finished_or_abandoned(
-    database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str
 ) -> None:
     """On a Spark of the process that dies."""
-    monkeypatch.setattr(tidy, "LEAST", timedelta(0))
-    events(database, 0)
-    with archiving(database, tmp_path, server_of) as cold:
+    with archiving(database, tmp_path, server_of, rows=0) as cold:
         for first in (1, 101):
             june(database, range(first, first + 70))
             assert cold.one().outcome is Outcome.DONE
@@ -141,7 +140,6 @@ def test_a_compaction_that_was_killed_is_finished_or_abandoned(
         many = len(listing(table.require()))
         kill_in(cold, f"compact {step}", "spark")
         assert everything(cold) == before
-        end_leases(cold)
         june(database, range(201, 211))
         assert cold.one().outcome is Outcome.DONE
         tidied(cold)
@@ -154,18 +152,15 @@ def test_a_compaction_that_was_killed_is_finished_or_abandoned(
 @pytest.mark.sampled("sqlite-bucket-tidy trim")
 @pytest.mark.parametrize("step", ["tidy removed", "tidy checkpoint", "tidy trim", "tidy trimmed", "tidy record"])
 def test_tidying_that_was_killed_is_finished(
-    database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str
 ) -> None:
-    monkeypatch.setattr(tidy, "LEAST", timedelta(0))
-    events(database, ROWS)
-    ever = all_rows(database)
     with archiving(database, tmp_path, server_of) as cold:
+        ever = all_rows(database)
         assert cold.one().outcome is Outcome.DONE
         cold.keeper.archive.restore("event", where="id % 5 = 0")
         assert idle(cold)
         kill_in(cold, step)
         conserve(cold, ever, done=True)
-        end_leases(cold)
         tidied(cold)
         sound(cold)
         insert_events(database, [500])
@@ -179,7 +174,6 @@ def test_tidying_that_was_killed_is_finished(
 def test_a_repair_that_was_killed_is_finished(
     database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str
 ) -> None:
-    events(database, ROWS)
     with archiving(database, tmp_path, server_of) as cold:
         assert cold.one().outcome is Outcome.DONE
         for number in (500, 600):
@@ -190,7 +184,6 @@ def test_a_repair_that_was_killed_is_finished(
         for entry in children(table.log, "*.json")[-2:]:
             entry.unlink()
         kill_in(cold, step)
-        end_leases(cold)
         repaired = cold.keeper.archive.repair()
         assert sum(one.written_back for one in repaired) == (1 if step == "repair write" else 0)
         conserve(cold, ever, done=True)

@@ -135,21 +135,17 @@ def test_a_sweep_that_was_killed_at_any_step_is_finished_in_a_bucket(
     with cold_keeper(database, tmp_path, server=server, url=url) as cold:
         kill_in(cold, state)
         conserve(cold, ever, done=False)
-        end_leases(cold)
         assert cold.one().outcome is Outcome.DONE
         conserve(cold, ever, done=True)
         assert len(cold.cold()) == 20
 
 
 def kill_in(cold: Cold, *step: str) -> None:
+    """Let a process die at a step, and let the next one begin at once."""
     tests = Path(__file__).parent.parent
     command = [sys.executable, "-m", "archive.killed_writer", str(cold.folder), *step]
     killed = subprocess.run(command, cwd=tests, env={**os.environ, "PYTHONPATH": str(tests)}, check=False)
     assert killed.returncode == -signal.SIGKILL
-
-
-def end_leases(cold: Cold) -> None:
-    """Let the next process begin at once."""
     lease = cold.keeper.store.dialect.own_table("lease")
     cold.database.execute(f"UPDATE {lease} SET until = '2020-01-01T00:00:00.000000Z'")
 
@@ -169,7 +165,6 @@ def test_an_expiry_that_was_killed_at_any_step_is_finished_in_a_bucket(
         assert cold.one().outcome is Outcome.DONE
         kill_in(cold, step)
         assert left <= set(cold.cold())
-        end_leases(cold)
         [done] = cold.keeper.archive.expire()
         assert done.outcome is Outcome.DONE, done.message
         assert (set(cold.cold()), cold.cold("event_read")) == (left, reads(left))
@@ -196,7 +191,6 @@ def test_a_restore_that_was_killed_at_any_step_is_finished_in_a_bucket(
         assert cold.one().outcome is Outcome.DONE
         kill_in(cold, step)
         conserve(cold, ever, done=False)
-        end_leases(cold)
         cold.keeper.archive.restore("event", where="id < 30", on_conflict="skip")
         conserve(cold, ever, done=True)
         assert cold.cold() == list(range(30, 41))

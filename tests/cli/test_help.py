@@ -140,7 +140,7 @@ def test_the_schema_is_json(wane: Wane) -> None:
         ("hold add jobs --reson x", "--reason"),
         ("token create ci --until=5d", "--expires"),
         ("prune jobs --force", "--yes"),
-        ("migrate --xyzzy", "--contract, --json, --print, --url"),
+        ("migrate --xyzzy", "--contract, --fleet, --json, --print, --url"),
         ("audit --since 1d", "list --since"),
         ("archive --dryrun run", "compact --dry-run"),
     ],

@@ -19,8 +19,8 @@ from wane._archive.model import (
     RestoreStatus,
     SweepStatus,
 )
-from wane._cli.archive_fleet import Listed, across, of_original
 from wane._cli.confirm import NOTHING_DONE
+from wane._cli.fleet import Listed, across, of_original
 from wane._cli.harness import Call, CommandResult, Services, command
 from wane._cli.options import FastOption, FleetOption, ShownOption
 from wane._cli.output import console, counts_text, many, print_findings, print_line, table

@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from wane._archive.model import CompactedTable, ExpiredTable, TidiedTable
 from wane._cli.archive import COLOURS, LONG_WORK, NO_RULES, TableArgument, app, starting
-from wane._cli.archive_fleet import Listed, across, of_original
 from wane._cli.confirm import NOTHING_DONE, confirm
+from wane._cli.fleet import Listed, across, of_original
 from wane._cli.harness import Call, CommandResult, command
 from wane._cli.options import FleetOption, ShownOption
 from wane._cli.output import console, many, print_line, table

@@ -21,7 +21,7 @@ import typer
 from rich.markup import escape
 
 from wane._cli.archive import SparkOption, app, starting
-from wane._cli.archive_fleet import of_original
+from wane._cli.fleet import of_original
 from wane._cli.harness import Call, command
 from wane._cli.options import FleetOption, WhereOption
 from wane._cli.output import console, many, print_line, prints_unicode, table

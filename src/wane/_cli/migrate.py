@@ -5,8 +5,9 @@ from __future__ import annotations
 import typer
 from rich.markup import escape
 
+from wane._cli.fleet import Listed, across
 from wane._cli.harness import Call, CommandResult, command
-from wane._cli.options import PrintOption
+from wane._cli.options import FleetOption, PrintOption
 from wane._cli.output import print_line
 from wane._contract.settings import StoreSettings
 from wane._db import open_store
@@ -17,12 +18,24 @@ from wane._keeper import database_url
 app = typer.Typer()
 
 
+_APPLIED = Listed(
+    ("applied",),
+    (),
+    lambda applied: [(", ".join(applied) or "up to date",)],
+    lambda applied: {"migrated": int(bool(applied))},
+)
+
+
 @command(app, "migrate")
-def migrate(call: Call, print_: PrintOption = False) -> CommandResult:
+def migrate(call: Call, print_: PrintOption = False, fleet: FleetOption = None) -> CommandResult:
     """Create or update Wane's own tables. Safe to repeat, and safe when several processes start at once.
 
     With --url no contract is needed.
     """
+    if fleet is not None:
+        if print_:
+            raise typer.BadParameter("SQL is printed for one database", param_hint="--print")
+        return across(call, fleet, lambda keeper: keeper.migrate(), _APPLIED, doing="migrate")
     if call.url is None:
         contract = call.load()
         database, settings = database_url(None, contract), contract.store

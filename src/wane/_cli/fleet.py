@@ -1,20 +1,22 @@
-"""`wane archive … --fleet FILE`: the same for every member of a fleet, with a result for each and one total."""
+"""`--fleet FILE`: a command for every member of a fleet, with a result for each and one total."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.markup import escape
 
 from wane._cli.confirm import NOTHING_DONE
 from wane._cli.harness import Call, CommandResult
 from wane._cli.output import console, many, print_line, table
-from wane._fleet.fleet import MemberResult
 from wane._keeper import Keeper
 from wane._prune.sweep import Outcome
+
+if TYPE_CHECKING:
+    from wane._fleet.fleet import MemberResult
 
 T = TypeVar("T")
 _DRY = " (a dry run: nothing was changed)"
