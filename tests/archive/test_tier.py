@@ -159,6 +159,28 @@ def test_chosen_rows_come_back_with_what_left_with_them_and_are_protected(
         assert cold.keeper.holds() == []
 
 
+def test_a_restore_ends_though_the_rule_moves_its_rows_to_the_archive_meanwhile(
+    database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(database, 100)
+    before = all_rows(database)
+    batch, batches = _TierRestore._batch, list[int]()
+    with cold_keeper(database, tmp_path, SHELVED) as cold:
+        sweep(cold)
+
+        def then_sweep(self: _TierRestore, *arguments: Any) -> dict[str, int]:
+            counts = batch(self, *arguments)
+            batches.append(counts["event"])
+            assert len(batches) < 30, "it goes on"
+            sweep(cold)
+            return counts
+
+        monkeypatch.setattr(_TierRestore, "_batch", then_sweep)
+        done = back(cold, where="id <= 50", protect=timedelta(0))
+        assert sum(batches) == done.restored["event"] == done.chosen["event"] == 50
+        assert all_rows(database) == before
+
+
 def test_another_row_with_the_key_is_unchanged_and_refused_rows_stay(
     database: PostgresDatabase, tmp_path: Path
 ) -> None:

@@ -787,22 +787,36 @@ def test_a_batch_does_not_shrink_where_that_does_not_shorten_it(
 
 def test_what_a_batch_costs_whatever_its_size_is_learned_from_batches_of_different_sizes() -> None:
     costs = BatchCosts()
-    assert costs.fixed_seconds() == 0
+    assert costs.fixed_seconds(0.005) == 0
     for rows in (500, 500):
         costs.add(rows, 0.015 + rows * 0.000_01)
-    assert costs.fixed_seconds() == 0  # One size says nothing about the other sizes.
+    assert costs.fixed_seconds(0.005) == 0  # One size says nothing about the other sizes.
     for rows in (250, 0, 300, 400):
         costs.add(rows, 0.015 + rows * 0.000_01)
-    assert costs.fixed_seconds() == pytest.approx(0.015)
+    assert costs.fixed_seconds(0.005) == pytest.approx(0.015)
     costs.add(450, 2.0)  # It waited for something.
-    assert costs.fixed_seconds() == pytest.approx(0.015, abs=0.001)
+    assert costs.fixed_seconds(0.005) == pytest.approx(0.015, abs=0.001)
 
 
 def test_batches_that_are_faster_the_larger_they_are_have_a_fixed_cost_only() -> None:
     costs = BatchCosts()
     costs.add(100, 0.004)
     costs.add(200, 0.003)
-    assert 0.003 <= costs.fixed_seconds() <= 0.004
+    assert 0.003 <= costs.fixed_seconds(0.005) <= 0.004
+
+
+def test_batches_of_one_size_that_miss_their_target_are_followed_by_a_larger_one() -> None:
+    """A series of slow ones would otherwise leave a sweep with the smallest for good."""
+    pace, costs, sizes = Pace().after_quiet(0.0), BatchCosts(), [50]
+    for _ in range(40):
+        seconds = 0.002 + sizes[-1] * 0.000_005
+        costs.add(sizes[-1], seconds)
+        sizes.append(pace.next_batch(sizes[-1], seconds, costs.fixed_seconds(pace.target_seconds)))
+    assert sizes[:9] == [50] * 8 + [75]
+    assert min(sizes[-9:]) == 400, "two milliseconds for whatever is fixed allow two for four hundred rows"
+    for _ in range(8):
+        costs.add(50, 0.001)
+    assert costs.fixed_seconds(0.001) == 0, "one size that meets its target is right"
 
 
 def test_a_pause_keeps_the_duty_and_has_a_bound() -> None:

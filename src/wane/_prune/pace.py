@@ -103,26 +103,35 @@ class Pace:
         return min(seconds * (1 / self.duty - 1), longest)
 
 
+_REMEMBERED_BATCHES = 8
+_ASSUMED_FIXED = 0.6
+"""The fixed part of what batches cost that were all of one size: high enough for the next one to be larger by half."""
+
+
 @frozen
 class BatchCosts:
     """The rows and seconds of the latest batches, to learn what a batch costs whatever its size."""
 
-    _batches: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=8))
+    _batches: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BATCHES))
 
     def add(self, rows: int, seconds: float) -> None:
         """Add a batch that changed rows."""
         if rows:
             self._batches.append((rows, seconds))
 
-    def fixed_seconds(self) -> float:
+    def fixed_seconds(self, target_seconds: float) -> float:
         """Estimate the cost of a batch without rows: the line through the batches, by medians, where it has no rows.
 
         One batch in four may be an outlier, such as one that waited for a lock. Zero until batches of different sizes
-        were seen.
+        were seen. Where all of the remembered ones are alike and take longer than their target, most of that is
+        assumed to be fixed, so that the next one is larger: a series of slow batches would otherwise leave a sweep with
+        the smallest ones for good, whatever a row costs.
         """
         slopes = [(b - a) / (m - n) for (n, a), (m, b) in combinations(self._batches, 2) if n != m]
         if not slopes:
-            return 0.0
+            usual = median(seconds for _, seconds in self._batches) if self._batches else 0.0
+            alike = len(self._batches) == _REMEMBERED_BATCHES and usual > target_seconds
+            return usual * _ASSUMED_FIXED if alike else 0.0
         per_row = max(median(slopes), 0.0)
         return max(median(seconds - per_row * rows for rows, seconds in self._batches), 0.0)
 

@@ -159,7 +159,8 @@ class Pacing:
     def resize(self, rows: int) -> None:
         """Choose the size of the next batch, after one that changed or read some rows."""
         self._costs.add(rows, self.worked)
-        self.size = max(self._pace_now.next_batch(self.size, self.worked, self._costs.fixed_seconds()), self.least_size)
+        fixed = self._costs.fixed_seconds(self._pace_now.target_seconds)
+        self.size = max(self._pace_now.next_batch(self.size, self.worked, fixed), self.least_size)
 
     def pause(self) -> None:
         """Leave the database to the application for a while, as the pace requires.

@@ -303,6 +303,8 @@ class _TierRestore:
         self.months = tier._months(table, selection)[::-1]
         self.unrestored: list[tuple[str, str]] = []
         """Keys of rows that the database refused, each with the reason."""
+        self.most = 0
+        """Rows that were chosen: a rule may move more of them meanwhile, or some of those that came back."""
 
     def run(
         self,
@@ -320,6 +322,7 @@ class _TierRestore:
             )
         chosen, taken, older = self._chosen()
         self._require_planned(chosen, most)
+        self.most = chosen[self.name]
         if taken.rows and on_conflict is OnConflict.REFUSE:
             raise self._refusal(taken)
         staying = [(key, DIFFERENT) for key in taken.first] + [(key, OLDER) for key in older.first]
@@ -444,7 +447,7 @@ class _TierRestore:
         return _Staying(int(found[0][1]) if found else 0, [key for key, _ in found])
 
     def _month(self, batches: Batches, month: TierMonth, hold: Hold | None) -> None:
-        while True:
+        while self._left(batches):
             try:
                 counts = self.tier._paced(batches, lambda: self._batch(batches, month, hold))
             except StoreError as problem:
@@ -457,6 +460,10 @@ class _TierRestore:
                 continue
             if not counts.get(self.name):
                 return
+
+    def _left(self, batches: Batches) -> int:
+        """Return how many rows may still come back."""
+        return self.most - batches.audit.counts.get(self.name, 0)
 
     def _where(self, rows: TierRows, p: Parameters) -> list[str]:
         """Write the conditions of rows that come back now: of a key the newest that is chosen, and, if the database
@@ -478,7 +485,7 @@ class _TierRestore:
             transaction = batch.transaction
             rows = self.tier._rows(transaction, self.table, self.selection, month)
             p = transaction.parameters()
-            statement = rows.restore(p, self._where(rows, p), batches.size, hold)
+            statement = rows.restore(p, self._where(rows, p), min(batches.size, self._left(batches)), hold)
             [found] = transaction.execute(statement.text, statement.parameters)
             left, came = found[: len(rows.names)], found[len(rows.names) :]
             if left != came:
