@@ -235,8 +235,9 @@ def test_a_connection_that_the_server_ends_because_of_a_pause_is_lost(store: Pos
             time.sleep(0.5)
             transaction.execute("SELECT 1", {})
 
-    with pytest.raises(Unreachable, match="terminating connection due to"):
+    with pytest.raises(Unreachable, match="terminating connection due to") as ended:
         pause()
+    assert f"raise `{setting}` of the role" in str(ended.value.hint)
     assert store.run("SELECT 1", {}) == [(1,)], "the next call connects again"
 
 

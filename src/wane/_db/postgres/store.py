@@ -535,8 +535,12 @@ def _pinning(problem: psycopg.Error) -> str:
     )
 
 
-_ENDED_BY_SERVER = (psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.TransactionTimeout)
-"""How the server ends a connection whose transaction pauses, or lasts, for too long, as on a host that is overloaded.
+_ENDED_BY_SERVER: Mapping[type[Exception], str] = {
+    psycopg.errors.IdleInTransactionSessionTimeout: "idle_in_transaction_session_timeout",
+    psycopg.errors.TransactionTimeout: "transaction_timeout",
+}
+"""How the server ends a connection whose transaction pauses, or lasts, for too long, as on a host that is overloaded;
+and the setting that limits it.
 
 The driver does not count these as errors of the connection."""
 
@@ -594,8 +598,10 @@ def _explain(problem: psycopg.Error, what: str, grant: str) -> WaneError:
             text, "connect to the primary if this is a standby; otherwise turn off `default_transaction_read_only`"
         )
     if isinstance(problem, (psycopg.OperationalError, *_ENDED_BY_SERVER)):
-        return Unreachable(
-            text,
-            "nothing of it was committed, unless the connection broke during the commit; the next call connects again",
+        hint = (
+            "nothing of it was committed, unless the connection broke during the commit; the next call connects again"
         )
+        if setting := _ENDED_BY_SERVER.get(type(problem)):
+            hint = f"{hint}; if the host is not overloaded, raise `{setting}` of the role that runs Wane (ALTER ROLE)"
+        return Unreachable(text, hint)
     return StoreError(text)
