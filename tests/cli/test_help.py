@@ -29,6 +29,7 @@ def test_every_command_and_option_has_help(wane: Wane, path: tuple[str, ...]) ->
     assert wane(*path, "-h").out == done.out
     command = COMMANDS[path]
     assert getattr(command, "help", "")
+    assert not re.search(r"\[[a-z]", getattr(command, "help", "")), "a terminal shows no words in brackets"
     for parameter in getattr(command, "params"):  # noqa: B009 - typed as little as click is
         text = getattr(parameter, "help", "")
         assert text, f"{' '.join(path)} {parameter.name} has no help"

@@ -48,8 +48,8 @@ def approve(
 ) -> CommandResult:
     """List the rules that the fuse stops, with their plans, and approve them together.
 
-    Unattended sweeps of an approved rule (`wane run`, `wane sweep`) may take the rows of its plan, until its first
-    completed sweep.
+    The fuse stops a sweep that would take a large share of a table. Unattended sweeps of an approved rule (`wane run`,
+    `wane sweep`) may take the rows of its plan, until its first completed sweep.
     """
     length = parse_length(expires, "--expires")
     keeper = call.open(read_only=dry_run)

@@ -80,8 +80,8 @@ def archive_expire(
 ) -> CommandResult:
     """Delete archived rows that are past their `keep` for good.
 
-    What left with them is deleted, too: `keep` is that of [archive.<table>]. Held rows stay. The files leave the disk
-    with `wane archive tidy`. Exits 1 if a table failed, 4 if it was not confirmed.
+    `keep` is that of the table in the contract's section `archive`. What left with the rows is deleted, too. Held rows
+    stay. The files leave the disk with `wane archive tidy`. Exits 1 if a table failed, 4 if it was not confirmed.
     """
 
     def expire(keeper: Keeper, *, dry_run: bool = dry_run) -> list[ExpiredTable]:
@@ -166,8 +166,9 @@ def archive_tidy(
 ) -> CommandResult:
     """Remove files that the archive no longer uses from the disk.
 
-    They expired, were compacted, or are of a sweep that died, for a while at least. Never a file that is part of it,
-    nor one of a sweep that is not finished. Exits 1 if a table failed.
+    Their rows expired, were compacted into other files, or are of a sweep that died, at least as long ago as
+    --older-than. A file that is part of the archive, or of a sweep that is not finished, stays. Exits 1 if a table
+    failed.
     """
     age = None if older_than is None else parse_length(older_than, "--older-than")
 

@@ -28,8 +28,8 @@ def survey(
     ] = None,
     months: Annotated[bool, typer.Option("--months", help="Show the rows of each month too, as a histogram.")] = False,
 ) -> CommandResult:
-    """Count every hot table and the archive on Spark: rows, bytes, ends, rows a day, days to the thresholds of
-    `[growth]`, and what will be due.
+    """Count every hot table and the archive on Spark: rows, bytes, ends, rows a day, days to the
+    thresholds of the contract's section `growth`, and what will be due.
 
     Hot tables are read in slices of time. Days are `never` for tables that do not grow, or whose window or cap bounds
     them below, and `n/a` where the last weeks were not alike.

@@ -39,7 +39,10 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
         "wane archive run event_outbox.cold",
         "wane archive run --fleet fleet.toml",
     ),
-    ("archive", "query"): ("wane archive query event_outbox --where \"kind = 'paid'\"",),
+    ("archive", "query"): (
+        "wane archive query event_outbox --where \"kind = 'paid'\"",
+        "wane archive query event_outbox --format parquet --out event_outbox.parquet",
+    ),
     ("archive", "restore"): ("wane archive restore event_outbox --key id=42",),
     ("partition", "plan"): ("wane partition plan events",),
     ("partition", "convert"): ("wane partition convert events",),

@@ -132,9 +132,9 @@ def partition_retire(
 ) -> CommandResult:
     """Retire partitions that are past their retention window.
 
-    If the flags allow it; those whose quarantine is over are dropped. A partition with one row that must stay is not
-    retired, and reports why. Ctrl-C and SIGTERM stop between two batches; running it again continues. Exits 1 if one
-    failed. `wane run` does the same by itself.
+    They are detached if the flags allow it, and dropped when their quarantine is over. A partition with one row that
+    must stay is not retired, and the output states why. Ctrl-C and SIGTERM stop between two batches; running it again
+    continues. Exits 1 if one failed. `wane run` does the same by itself.
     """
     if reattach is not None and dry_run:
         raise typer.BadParameter("--reattach has no --dry-run", param_hint="--dry-run")
@@ -184,10 +184,10 @@ def partition_undo(
     ] = False,
     fast: FastOption = False,
 ) -> CommandResult:
-    """Make a plain table of it again: at once; rows that came since follow in batches. Ctrl-C and SIGTERM stop between
-    two.
+    """Make a partitioned table a plain one again, at once.
 
-    A conversion that was not finished is reverted.
+    Rows that were inserted since its conversion follow in batches; Ctrl-C and SIGTERM stop between two of them. A
+    conversion that was not finished is reverted.
     """
     done = _open(call).partition.undo(name, reattach=reattach, pace=FAST if fast else None, stop=call.stop.event)
     return CommandResult([done], lambda: _print_done([done]))

@@ -153,7 +153,11 @@ def sweep(
     ] = None,
     approve: Annotated[
         list[str] | None,
-        typer.Option(metavar="TABLE[.RULE]", help="Let this rule, or all of a table, take any share. May be repeated."),
+        typer.Option(
+            metavar="TABLE[.RULE]",
+            help="Let this rule, or all of a table, take any share of the table, which the fuse stops otherwise."
+            " May be repeated.",
+        ),
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="The most rows per rule, instead of its budget.")] = None,
     seconds: Annotated[int | None, typer.Option(min=1, help="The most seconds per rule.")] = None,

@@ -141,7 +141,8 @@ def dead_list(
     kind: KindOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Resolved ones too.")] = False,
     before: Annotated[
-        int | None, typer.Option(metavar="NUMBER", min=1, help="The number of the last one of the page before.")
+        int | None,
+        typer.Option(metavar="NUMBER", min=1, help="The next page: only those before this number, the last one shown."),
     ] = None,
     limit: LimitOption = 100,
 ) -> CommandResult:

@@ -52,7 +52,7 @@ def run(
     ] = None,
     metrics_address: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="The address that /metrics is served on.", show_default=LOOPBACK),
+        typer.Option(metavar="ADDRESS", help=f"The address that /metrics is served on; {LOOPBACK} if left out."),
     ] = None,
     otel: Annotated[
         bool,

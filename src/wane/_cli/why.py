@@ -29,7 +29,7 @@ def why(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="The table, as the contract names it.")],
     key: Annotated[
         list[str],
-        typer.Argument(metavar="KEY", help="The row's key: its value, or COLUMN=VALUE for each of its columns."),
+        typer.Argument(metavar="KEY...", help="The row's key: its value, or COLUMN=VALUE for each of its columns."),
     ],
 ) -> CommandResult:
     """Explain one row: which rule takes it and when, what retains it, or what is known of it if it is gone."""
