@@ -2,10 +2,11 @@
 
 The number of statements does not grow with the tables: the names of relations and what connects them, then one
 statement per kind of detail for all that are shown, if any of them can have it, in two round trips. They run in one
-snapshot. A new session plans each statement and loads the catalogs that it reads, which takes longer than reading them:
-so statements are small, and of catalogs that few databases use. What partitions inherit (foreign keys, triggers) is
-reported once, at the table that declares it. PostgreSQL 14 to 18; a catalog column that some of them lack is read
-through `to_jsonb`, where it is simply absent, or not at all.
+snapshot, without which stamps would not cover what changed between the two: no rule is bound to what is read inside a
+READ COMMITTED transaction. A new session plans each statement and loads the catalogs that it reads, which takes longer
+than reading them: so statements are small, and of catalogs that few databases use. What partitions inherit (foreign
+keys, triggers) is reported once, at the table that declares it. PostgreSQL 14 to 18; a catalog column that some of them
+lack is read through `to_jsonb`, where it is simply absent, or not at all.
 """
 
 from __future__ import annotations
