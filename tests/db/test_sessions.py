@@ -49,15 +49,13 @@ def test_frequent_statements_have_the_same_settings_as_the_first(store: Postgres
 
 
 @pytest.mark.parametrize(
-    "other", ["read", "transaction", "now", "estimate", "migrate", "a statement that is refused, then a read"]
+    "other", ["read", "transaction", "estimate", "migrate", "a statement that is refused, then a read"]
 )
 def test_anything_else_finds_the_settings_of_the_session_as_they_were(store: PostgresStore, other: str) -> None:
     often(store)
     if other == "transaction":
         with store.transaction() as transaction:
             assert transaction.execute("SHOW enable_seqscan", {}) == [("on",)]
-    elif other == "now":
-        store.now()
     elif other == "estimate":
         assert store.planner.estimate(SERIES) == 1000
     elif other == "migrate":
