@@ -231,8 +231,9 @@ def test_a_lost_sweep_whose_file_is_gone_is_not_recommitted(
             cold.keeper.archive.repair()
         (tmp_path / "away").rename(gone)
         gone.write_bytes(gone.read_bytes()[:-9] + b"!" + gone.read_bytes()[-8:])
-        with pytest.raises(ArchiveError, match="cannot be trusted"):
+        with pytest.raises(ArchiveError, match="cannot be trusted") as damaged:
             cold.keeper.archive.repair()
+        assert ("archive verify" if copies else "from a backup") in damaged.value.hint
         assert cold.cold() == []
 
 
