@@ -342,22 +342,22 @@ def test_a_single_sweep_finds_the_edge_of_a_cap_once(
 def test_a_sweep_reads_the_edge_of_a_scope_with_the_scope(
     postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is found by itself only if a transaction ended meanwhile: of any database, so not in every one of ten
-    sweeps."""
+    """It is found by itself only if a transaction ended meanwhile: of any database, so not in every one of a hundred
+    sweeps of one batch."""
     jobs(postgres_database)
     found = []
     with keeping(postgres_database, capped(5, "tenant")) as opened:
         opened.keeper.enable()
-        for _ in range(10):
+        while 0 not in found and len(found) < 100:
             postgres_database.execute("DELETE FROM job")
-            rows = [(n, "x", ago(n), "a") for n in range(17)]
+            rows = [(n, "x", ago(n), "a") for n in range(7)]
             insert(postgres_database, "job", "id, state, at_ms, tenant", *rows)
             with traced(opened.keeper, monkeypatch) as ran:
                 [swept] = opened.keeper.sweep(pace=SMALL).rules
-            assert (swept.outcome, swept.rows) == ("done", 12)
+            assert (swept.outcome, swept.rows) == ("done", 2)
             assert opened.ids() == [0, 1, 2, 3, 4]
             found.append(sum(text.startswith("WITH edge") for text in ran))
-    assert min(found) == 0
+    assert 0 in found
 
 
 def test_rows_that_others_delete_once_the_edge_of_a_scope_was_read_are_not_missing_from_the_cap(
