@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 ALTERNATING = tuple(
-    f"tests/{folder}/" for folder in ("archive", "check", "claims", "cli", "observe", "queue", "webhooks")
+    f"tests/{folder}/" for folder in ("archive", "check", "claims", "cli", "observe", "queue", "schedule", "webhooks")
 )
 """Where a test with other parameters beside the store runs each of them on one store, in turn. With --all each runs on
 all."""
-ON_ONE_STORE = ("tests/archive/", "tests/cli/")
+ON_ONE_STORE = ("tests/archive/", "tests/cli/", "tests/schedule/")
 """Where tests without other parameters alternate as well, because they take longest. With --all each runs on all
 stores."""
 RARELY_POOLED = ("tests/races/",)

@@ -12,7 +12,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from wane._rules.rule_statements import RuleStatements
+
+# On one worker, each file is parsed once for all of them.
+pytestmark = pytest.mark.group("house")
 
 SOURCE = Path(__file__).parents[1] / "src" / "wane"
 TESTS = Path(__file__).parent

@@ -196,6 +196,7 @@ def test_commands_in_which_java_reads_many_rows_are_long_work(
     assert java_options() == SHORT
 
 
+@pytest.mark.sampled
 @pytest.mark.on_spark
 def test_tasks_reuse_their_memory() -> None:
     """Arrow's own allocator has it cleared for every batch."""

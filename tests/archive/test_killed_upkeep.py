@@ -149,7 +149,7 @@ def test_a_compaction_that_was_killed_is_finished_or_abandoned(
         assert [row for row in everything(cold)["event"] if row["id"] < 200] == before["event"]
 
 
-@pytest.mark.sampled("sqlite-bucket-tidy trim")
+@pytest.mark.sampled("sqlite-bucket-tidy trimmed")
 @pytest.mark.parametrize("step", ["tidy removed", "tidy checkpoint", "tidy trim", "tidy trimmed", "tidy record"])
 def test_tidying_that_was_killed_is_finished(
     database: Database, tmp_path: Path, server_of: ObjectServer | None, step: str

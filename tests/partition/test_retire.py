@@ -233,6 +233,7 @@ def test_a_row_that_comes_late_for_a_month_that_left_is_caught(
         assert postgres_database.query("SELECT tableoid::regclass::text FROM event WHERE code = 'late'") == [(PAST,)]
 
 
+@pytest.mark.sampled("postgres-oldest")
 @pytest.mark.parametrize("order", ["oldest first", "newest first"])
 def test_a_quarantined_partition_can_be_put_back_as_it_was(
     postgres_database: PostgresDatabase, tmp_path: Path, order: str
@@ -462,6 +463,7 @@ rule.gone = { when = ["gone"], keep = "28d" }
 """
 
 
+@pytest.mark.sampled("postgres-in a month of its own-before", "postgres-in a later month-late")
 @pytest.mark.parametrize("when", ["before", "late"])
 @pytest.mark.parametrize("month", ["r", "late"], ids=["in a month of its own", "in a later month"])
 def test_a_live_follower_keeps_its_month(

@@ -345,7 +345,7 @@ def test_a_sweep_reads_the_edge_of_a_scope_with_the_scope(
     """It is found by itself only if a transaction ended meanwhile: of any database, so not in every one of a hundred
     sweeps of one batch."""
     jobs(postgres_database)
-    found = []
+    found: list[int] = []
     with keeping(postgres_database, capped(5, "tenant")) as opened:
         opened.keeper.enable()
         while 0 not in found and len(found) < 100:
