@@ -83,16 +83,14 @@ WHERE part.oid <> part.named
 """
 
 
-_STAMPS = f"SELECT class.oid, {STAMP} FROM pg_catalog.pg_class AS class WHERE class.oid = ANY ('{{{{{{relations}}}}}}'::oid[])"
-
-
 def read_stamps(selection: Selection) -> Statement:
     """Write the query for the stamps of the tables that a rule was bound to: cheap enough for every batch.
 
     It has no values, so a prepared one is planned only once.
     """
-    relations = sorted(int(number) for number, _ in selection.dependencies.stamps)
-    return Statement(_STAMPS.format(relations=", ".join(map(str, relations))), {})
+    relations = ",".join(f"{number:d}" for number, _ in sorted(selection.dependencies.stamps))
+    found = f"class.oid = ANY ('{{{relations}}}'::oid[])"
+    return Statement(f"SELECT class.oid, {STAMP} FROM pg_catalog.pg_class AS class WHERE {found}", {})
 
 
 def read_effects(rows: Rows, selection: Selection) -> Statement:
