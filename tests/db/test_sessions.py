@@ -46,6 +46,8 @@ def test_frequent_statements_have_the_same_settings_as_the_first(store: Postgres
     assert often(store) == ["pg_catalog, pg_temp"] * 8
     assert often(store, "SHOW enable_seqscan") == ["off"] * 8
     assert own_settings(store) == ("pg_catalog, pg_temp", "off"), "they have become the session's"
+    store.now()
+    assert own_settings(store) == ("pg_catalog, pg_temp", "off"), "the clock depends on none, and leaves them"
 
 
 @pytest.mark.parametrize(
